@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unevaluated pairs of float64: error-free transforms and the few operations the oracles need.
+
+A pair (h, l) stands for h + l with |l| <= ulp(h)/2.
+Error bounds are those of Joldes, Muller, Popescu, "Tight and rigorous error bounds for basic
+building blocks of double-word arithmetic" (ACM TOMS 44, 2017), with u = 2**-53:
+product (without FMA) 5u**2 here taken as 2**-100, quotient 9.8u**2 here taken as 2**-98.
+They hold while no intermediate result leaves the normal range of float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from assay.oracles.formats import Float64
+
+PRODUCT_ERROR = 2.0**-100
+QUOTIENT_ERROR = 2.0**-98
+
+_SPLIT = 2.0**27 + 1.0
+
+
+def two_sum(a: Float64, b: Float64) -> tuple[Float64, Float64]:
+    """(s, e) with s = fl(a + b) and s + e = a + b exactly (Knuth)."""
+    s = a + b
+    bb = s - a
+    return s, (a - (s - bb)) + (b - bb)
+
+
+def _split(a: Float64) -> tuple[Float64, Float64]:
+    c = _SPLIT * a
+    high = c - (c - a)
+    return high, a - high
+
+
+def two_product(a: Float64, b: Float64) -> tuple[Float64, Float64]:
+    """(p, e) with p = fl(a * b) and p + e = a * b exactly (Dekker).
+
+    Exact while |a|, |b| < 2**996 and the product is zero or above 2**-969.
+    """
+    p = a * b
+    ah, al = _split(a)
+    bh, bl = _split(b)
+    return p, al * bl - (((p - ah * bh) - al * bh) - ah * bl)
+
+
+def _normalise(h: Float64, l: Float64) -> tuple[Float64, Float64]:
+    s = h + l
+    return s, l - (s - h)
+
+
+def multiply(
+    ah: Float64, al: Float64, bh: Float64, bl: Float64
+) -> tuple[Float64, Float64]:
+    """Product of two pairs, relative error at most `PRODUCT_ERROR`."""
+    p, e = two_product(ah, bh)
+    return _normalise(p, e + (ah * bl + al * bh))
+
+
+def divide(
+    ah: Float64, al: Float64, bh: Float64, bl: Float64
+) -> tuple[Float64, Float64]:
+    """Quotient of two pairs, relative error at most `QUOTIENT_ERROR`; the divisor is not zero."""
+    q = ah / bh
+    ph, pl = multiply(q, np.zeros_like(q), bh, bl)
+    rh, rl = two_sum(ah, -ph)
+    return _normalise(q, (rh + (rl + (al - pl))) / bh)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data families: named ways to fill a (rows, n) matrix from a seed, the same bits anywhere.
+
+Values come back as float64 that the format holds exactly.
+Above `POOL_ABOVE` elements the random families draw from a pool of `POOL` distinct values, so that
+mpmath, which needs one evaluation for each distinct value, stays usable at any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from assay.oracles.formats import Float64, Format, round_nearest
+from assay.oracles.portable_random import integers, normal, raw_bits, uniform
+
+POOL = 4096
+POOL_ABOVE = 8192
+# 1/10 and relatives: no short significand, so that every addition of a constant rounds.
+_CONSTANTS = (0.1, 1.0 / 3.0, 0.7, 1.0 + 2.0**-10, 123.456)
+
+Family = Callable[[int, int, Format], Float64]
+
+FAMILIES: dict[str, tuple[Family, str]] = {}
+
+
+def _family(meaning: str) -> Callable[[Family], Family]:
+    def register(function: Family) -> Family:
+        FAMILIES[function.__name__.lstrip("_")] = (function, meaning)
+        return function
+
+    return register
+
+
+@_family("standard normal")
+def _normal(seed: int, count: int, fmt: Format) -> Float64:
+    return normal(seed, 1, count)
+
+
+@_family("uniform on (0, 1)")
+def _uniform(seed: int, count: int, fmt: Format) -> Float64:
+    return uniform(seed, 1, count)
+
+
+@_family("one value everywhere, chosen by the seed: all roundings go the same way")
+def _constant(seed: int, count: int, fmt: Format) -> Float64:
+    return np.full(count, _CONSTANTS[seed % len(_CONSTANTS)])
+
+
+@_family("1 everywhere: the simplest input there is")
+def _ones(seed: int, count: int, fmt: Format) -> Float64:
+    return np.ones(count)
+
+
+@_family("random sign, magnitude 2**-20 to 2**20 (2**-8 to 2**8 in float16)")
+def _wide(seed: int, count: int, fmt: Format) -> Float64:
+    reach = 8 if fmt.emax < 16 else 20
+    e = integers(seed, 3, count, 2 * reach + 1) - reach
+    return np.ldexp(normal_sign(seed, count) * (1.0 + uniform(seed, 1, count)), e.astype(np.int32))
+
+
+@_family("whole numbers from -8 to 8: sums and sums of squares are exact in any order")
+def _integers(seed: int, count: int, fmt: Format) -> Float64:
+    return integers(seed, 1, count, 17).astype(np.float64) - 8.0
+
+
+@_family("normal times 30: a long way from the maximum, as with sharp attention")
+def _wide_logits(seed: int, count: int, fmt: Format) -> Float64:
+    return 30.0 * normal(seed, 1, count)
+
+
+@_family("normal - 100: far below zero, so that zero padding wins a maximum")
+def _negative(seed: int, count: int, fmt: Format) -> Float64:
+    return normal(seed, 1, count) - 100.0
+
+
+@_family("normal with a quarter of the elements -inf")
+def _masked(seed: int, count: int, fmt: Format) -> Float64:
+    return np.where(integers(seed, 5, count, 4) == 0, -np.inf, normal(seed, 1, count))
+
+
+@_family("normal with one element in 64 a hundred times larger, as real models have")
+def _outliers(seed: int, count: int, fmt: Format) -> Float64:
+    return normal(seed, 1, count) * np.where(integers(seed, 5, count, 64) == 0, 100.0, 1.0)
+
+
+@_family("normal scaled so that squares are near or below the smallest float32")
+def _tiny(seed: int, count: int, fmt: Format) -> Float64:
+    # 2**-70 squares to 2**-140; float16 has no such values, its subnormals must do.
+    return normal(seed, 1, count) * (2.0**-70 if fmt.emin < -100 else 2.0**-20)
+
+
+@_family("normal scaled so that squares are near or above the largest float32")
+def _huge(seed: int, count: int, fmt: Format) -> Float64:
+    return normal(seed, 1, count) * (2.0**62 if fmt.emax > 100 else 2.0**13)
+
+
+def normal_sign(seed: int, count: int) -> Float64:
+    """Random signs, +1 or -1."""
+    return np.where(raw_bits(seed, 9, count) >> np.uint64(63) == 0, 1.0, -1.0)
+
+
+def generate(family: str, rows: int, n: int, seed: int, fmt: Format) -> Float64:
+    """A (rows, n) matrix of the family, rounded to `fmt`; ValueError for an unknown family."""
+    try:
+        function, _ = FAMILIES[family]
+    except KeyError:
+        raise ValueError(
+            f"unknown data family {family!r}: expected one of {', '.join(FAMILIES)}"
+        ) from None
+    count = rows * n
+    if count > POOL_ABOVE and family not in ("constant", "ones"):
+        pool = round_nearest(function(seed, POOL, fmt), fmt)
+        values = pool[integers(seed, 7, count, POOL)]
+    else:
+        values = round_nearest(function(seed, count, fmt), fmt)
+    if fmt.emax < 16:
+        # float16 ends at 65504; keep what a family meant as finite finite.
+        values = np.where(
+            np.isinf(values) & (family != "masked"), np.copysign(fmt.largest, values), values
+        )
+    return values.reshape(rows, n)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What arithmetic a kernel gets: the device, its Triton version, and the error of each primitive.
+
+The records here are plain data. Who detects the platform at hand is `assay.kernels.device`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from assay.oracles.formats import BF16, FP32, FP64, Float64, Format
+
+# fl32(log2 e) is off by 0.224u relative, and its product with t is rounded once.
+_LOG2E_ERROR_IN_U = 1.224
+
+
+@dataclass(frozen=True)
+class Platform:
+    """The device that runs a kernel and the Triton version that compiles or interprets it."""
+
+    device: str  # "cuda" or "interpreter"
+    name: str  # "NVIDIA H200", or the interpreter's numpy version
+    arch: str  # "sm_90", "" for the interpreter
+    triton: str
+    torch: str
+    python: str
+
+    @property
+    def is_interpreter(self) -> bool:
+        return self.device == "interpreter"
+
+    @property
+    def triton_release(self) -> tuple[int, int]:
+        major, minor = self.triton.split(".")[:2]
+        return int(major), int(minor)
+
+    def arithmetic(
+        self, accumulator: Format = FP32, casts_on_host: bool = False
+    ) -> Arithmetic:
+        """Error of each primitive operation when computing in `accumulator` on this platform."""
+        return Arithmetic(accumulator, self.is_interpreter, casts_on_host)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Relative error of the primitives that Triton reductions use, in absolute numbers, not in u.
+
+    Compiled for NVIDIA (sources: PTX ISA, entries ex2, rsqrt, div; the instructions that Triton
+    emits were read in PTX for sm_90):
+      exp     2**(t * log2 e) by ex2.approx (2 ulp, so 4u) after a rounded product
+      division  div.full, 2 ulp, so 4u
+      rsqrt   rsqrt.approx.ftz, 2**-22.9 = 2.14u; a subnormal argument gives infinity
+      sqrt    on the host through torch: correctly rounded
+    Interpreter (numpy): division and square root are correctly rounded, rsqrt is a root and a
+    division, and float32 exp is within 2.52 ulp (numpy's stated limit of its vector code).
+    float64 accumulators use the same multiples of their own u.
+    """
+
+    accumulator: Format
+    interpreted: bool
+    casts_on_host: bool = False
+
+    @property
+    def u(self) -> float:
+        return self.accumulator.u
+
+    def exp(self, t: Float64) -> Float64:
+        """Relative error of exp at the argument t as the kernel holds it."""
+        if self.interpreted:
+            return np.full_like(t, 5.04 * self.u)
+        return np.expm1(_LOG2E_ERROR_IN_U * self.u * np.abs(t)) + 4.0 * self.u
+
+    @property
+    def exp_floor(self) -> float:
+        """Absolute error of exp where the result is subnormal: two spacings of the subnormals."""
+        return 2.0 * self.accumulator.smallest_subnormal
+
+    @property
+    def division(self) -> float:
+        return self.u if self.interpreted else 4.0 * self.u
+
+    @property
+    def rsqrt(self) -> float:
+        # Two correctly rounded steps: (1 + u)**2 - 1, with room for the square of u.
+        return 2.001 * self.u if self.interpreted else 2.0**-22.9 * (self.u / FP32.u)
+
+    @property
+    def rsqrt_smallest_argument(self) -> float:
+        """Arguments below are flushed to zero by the approximate instruction."""
+        return 0.0 if self.interpreted else self.accumulator.smallest_normal
+
+    @property
+    def host_sqrt(self) -> float:
+        return self.u
+
+    @property
+    def atomic_flush(self) -> float:
+        """Absolute error of one global atomic addition: float32 ones flush subnormals on NVIDIA.
+
+        The input and the result may each be flushed, so two times the smallest normal number.
+        """
+        return 0.0 if self.interpreted else 2.0 * self.accumulator.smallest_normal
+
+    def cast(self, target: Format) -> float:
+        """Largest error of the final cast to `target` in ulps: 1/2 to nearest, 1 when truncated.
+
+        The interpreter truncates float32 to bfloat16 (Triton 3.6 to 3.9, read off and measured).
+        """
+        if target is self.accumulator or target is FP64:
+            return 0.0
+        if self.interpreted and target is BF16 and not self.casts_on_host:
+            return 1.0
+        return 0.5
+
+    def cast_floor(self, target: Format) -> float:
+        """Absolute error of the final cast where its result is subnormal.
+
+        The interpreter gets the exponent of bfloat16 subnormals wrong (Triton 3.6 to 3.9: 7.2e-40
+        becomes 1.1e-38), so that nothing is known there but that the result stays subnormal.
+        """
+        if self.interpreted and target is BF16 and not self.casts_on_host:
+            return target.smallest_normal
+        return 0.0
