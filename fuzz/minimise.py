@@ -282,9 +282,7 @@ def _simpler_values(case: Case) -> Iterator[Case]:
         flat = v.ravel()
 
         def changed(new: Float64, name: str = name, v: Float64 = v) -> Case:
-            return replace(
-                case, operands=case.operands | {name: _literal(new.reshape(v.shape))}
-            )
+            return replace(case, operands=case.operands | {name: _literal(new.reshape(v.shape))})
 
         size = flat.size
         while size >= 1:
@@ -336,7 +334,7 @@ def _rounder(value: float) -> Iterator[float]:
 
 
 def _simpler_number(a: float, b: float) -> bool:
-    """A strict order, so that steps end: rank, then length of the hex text, then size, then sign."""
+    """A strict order, so that steps end: rank, length of the hex text, size, sign."""
 
     def key(v: float) -> tuple[float, int, float, bool]:
         return (float(_rank(np.array([v]))[0]), len(value_text(abs(v))), abs(v), v < 0)

@@ -64,9 +64,7 @@ def as_rows(name: str, tensor: torch.Tensor, *, kernel: str) -> torch.Tensor:
 def row_block(n: int, block: int | None, *, kernel: str, block_m: int = 1) -> int:
     """BLOCK_N for a row of n elements: the next power of two, or the one asked for if it fits."""
     if n > MAX_ROW:
-        raise ValueError(
-            f"{kernel}: a row must fit one tile of {MAX_ROW} elements, got N = {n}"
-        )
+        raise ValueError(f"{kernel}: a row must fit one tile of {MAX_ROW} elements, got N = {n}")
     chosen = triton.next_power_of_2(max(1, n)) if block is None else block
     require_power_of_two("BLOCK_N", chosen, kernel=kernel)
     if chosen < n:

@@ -37,9 +37,7 @@ def select(device: str = "auto") -> str:
     if device == "auto":
         device = _selected or os.environ.get("ASSAY_DEVICE", "auto")
         if device not in DEVICES:
-            raise ValueError(
-                f"ASSAY_DEVICE is {device!r}: expected one of {', '.join(DEVICES)}"
-            )
+            raise ValueError(f"ASSAY_DEVICE is {device!r}: expected one of {', '.join(DEVICES)}")
     if device == "auto":
         # TRITON_INTERPRET=1 in the environment is a choice that the user has already made.
         wants_interpreter = os.environ.get("TRITON_INTERPRET", "0") not in ("", "0")
@@ -73,7 +71,7 @@ def torch_device() -> str:
 @cache
 def current() -> Platform:
     """The platform of this process; selects a device first if none was selected."""
-    import numpy
+    import numpy as np
     import torch
     import triton
 
@@ -89,12 +87,12 @@ def current() -> Platform:
         major, minor = torch.cuda.get_device_capability()
         name, arch = torch.cuda.get_device_name(), f"sm_{major}{minor}"
     else:
-        name, arch = f"Triton interpreter on numpy {numpy.__version__}", ""
+        name, arch = f"Triton interpreter on numpy {np.__version__}", ""
     return Platform(
         device=device,
         name=name,
         arch=arch,
         triton=triton.__version__,
-        torch=torch.__version__,
+        torch=str(torch.__version__),  # a subclass of str that JSON encoders refuse
         python=host.python_version(),
     )

@@ -28,9 +28,7 @@ def l2_norm_kernel(x_ptr, scratch_ptr, n, x_stride, BLOCK: tl.constexpr):
     tl.atomic_add(scratch_ptr, tl.sum(x * x, axis=0))
 
 
-def launch(
-    kernel: Any, x: torch.Tensor, *, BLOCK: int = 1024, num_warps: int = 4
-) -> torch.Tensor:
+def launch(kernel: Any, x: torch.Tensor, *, BLOCK: int = 1024, num_warps: int = 4) -> torch.Tensor:
     """Sum `kernel`'s partials of the array x into one zeroed float32 element and return it."""
     require_tensor("x", x, kernel="l2_norm")
     require_power_of_two("BLOCK", BLOCK, kernel="l2_norm")

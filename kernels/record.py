@@ -94,9 +94,7 @@ class Kernel:
             params=params,
         )
 
-    def call(
-        self, operands: Mapping[str, Any], params: Mapping[str, float], config: Config
-    ) -> Any:
+    def call(self, operands: Mapping[str, Any], params: Mapping[str, float], config: Config) -> Any:
         """Run the kernel on torch tensors."""
         spec = {o.name: o for o in self.op.operands}
         positional = [operands[name] for name, o in spec.items() if o.default == "required"]
@@ -181,7 +179,7 @@ def kernel_named(name: str) -> Kernel:
         return kernels()[name]
     if name in faults():
         return faults()[name].kernel
-    close = [k for k in (*kernels(), *faults()) if k.split(".")[0] == name.split(".")[0]]
+    close = [k for k in (*kernels(), *faults()) if k.partition(".")[0] == name.partition(".")[0]]
     raise UnknownKernel(
         f"unknown kernel {name!r}: expected one of {', '.join(close or kernels())}, or "
         "module:attribute or file.py:attribute with an operation"

@@ -122,12 +122,12 @@ def configs(m: int, n: int, dtype: str) -> list[dict[str, int]]:
     """Launch configurations for N = n: one row a program, several, and other numbers of warps."""
     block_n = triton.next_power_of_2(max(1, n))
     chosen = []
-    for block_m, warps in ((4, None), (1, 4), (16, 8), (1, 1)):
-        if block_m * block_n > MAX_TILE or (warps == 1 and block_n > 4096):
+    for block_m, asked in ((4, None), (1, 4), (16, 8), (1, 1)):
+        if block_m * block_n > MAX_TILE or (asked == 1 and block_n > 4096):
             continue
-        warps = warps or warps_for(block_n * block_m)
         # A thread that holds more than 256 values spills and takes minutes to compile.
-        warps = max(warps, min(32, block_m * block_n // (256 * 32)))
+        least = min(32, block_m * block_n // (256 * 32))
+        warps = max(asked or warps_for(block_n * block_m), least)
         chosen.append({"BLOCK_M": block_m, "BLOCK_N": block_n, "num_warps": warps})
     # Long rows: four of them in one program would spill.
     if block_n > 8192:

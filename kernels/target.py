@@ -68,10 +68,12 @@ def adopt(
     """
     op = operation_named(operation)
     if not callable(function):
-        raise UnknownKernel(f"{name or function!r} is not callable, it is {type(function).__name__}")
+        raise UnknownKernel(
+            f"{name or function!r} is not callable, it is {type(function).__name__}"
+        )
     operands, params = _accepted(function, op)
     return Kernel(
-        name=name or getattr(function, "__qualname__", type(function).__name__),
+        name=name or str(getattr(function, "__qualname__", type(function).__name__)),
         operation=operation,
         function=function,
         dtypes=dtypes or ALL_DTYPES,
@@ -124,7 +126,9 @@ def load(target: str) -> Any:
     found = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            public = [n for n in dir(module) if not n.startswith("_") and callable(getattr(module, n))]
+            public = [
+                n for n in dir(module) if not n.startswith("_") and callable(getattr(module, n))
+            ]
             raise UnknownKernel(
                 f"{module_name} has no attribute {attribute!r}: it has {', '.join(public[:12])}"
             )

@@ -113,7 +113,7 @@ def _entry(config: Mapping[str, int], name: str) -> int:
 
 
 def tile_depth(block: int, config: Mapping[str, int], dtype: str, platform: Platform) -> int:
-    """h of one `tl.sum` over `block` elements that were loaded as `dtype`; see the module's text."""
+    """h of one `tl.sum` over `block` elements loaded as `dtype`; see the module's text."""
     if block <= 1:
         return 0
     if platform.is_interpreter:

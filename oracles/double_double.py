@@ -49,17 +49,13 @@ def _normalise(h: Float64, l: Float64) -> tuple[Float64, Float64]:
     return s, l - (s - h)
 
 
-def multiply(
-    ah: Float64, al: Float64, bh: Float64, bl: Float64
-) -> tuple[Float64, Float64]:
+def multiply(ah: Float64, al: Float64, bh: Float64, bl: Float64) -> tuple[Float64, Float64]:
     """Product of two pairs, relative error at most `PRODUCT_ERROR`."""
     p, e = two_product(ah, bh)
     return _normalise(p, e + (ah * bl + al * bh))
 
 
-def divide(
-    ah: Float64, al: Float64, bh: Float64, bl: Float64
-) -> tuple[Float64, Float64]:
+def divide(ah: Float64, al: Float64, bh: Float64, bl: Float64) -> tuple[Float64, Float64]:
     """Quotient of two pairs, relative error at most `QUOTIENT_ERROR`; the divisor is not zero."""
     q = ah / bh
     ph, pl = multiply(q, np.zeros_like(q), bh, bl)

@@ -119,7 +119,7 @@ class Enclosure:
         return np.where(np.isfinite(out) & self.finite, distance, np.inf)
 
     def ulps(self, out: Float64, fmt: Format) -> Float64:
-        """Error of `out` in ulps of `fmt` at the exact value; a correctly rounded result has <= 0.5."""
+        """Error of `out` in ulps of `fmt` at the exact value; correctly rounded is <= 0.5."""
         return self.error(out) / self.ulp(fmt)
 
     def excess(self, out: Float64, out_format: Format, accumulator: Format) -> Float64:

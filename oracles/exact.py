@@ -23,7 +23,7 @@ import numpy as np
 from assay.oracles.double_double import two_product
 from assay.oracles.formats import Float64
 
-# 2**16 float64 values are half a megabyte: the temporaries of a pass stay in the second-level cache.
+# 2**16 float64 values are half a megabyte: the temporaries of a pass stay in the cache.
 _CHUNK_LOG2 = 16
 _CHUNK = 1 << _CHUNK_LOG2
 _L = _CHUNK_LOG2 + 1

@@ -66,9 +66,7 @@ def format_named(name: str) -> Format:
     try:
         return FORMATS[name]
     except KeyError:
-        raise ValueError(
-            f"unknown dtype {name!r}: expected one of {', '.join(FORMATS)}"
-        ) from None
+        raise ValueError(f"unknown dtype {name!r}: expected one of {', '.join(FORMATS)}") from None
 
 
 def exponent(values: Float64) -> NDArray[np.int64]:

@@ -28,8 +28,8 @@ Policies = Mapping[str, str]
 class Operand:
     """A tensor that the operation takes.
 
-    `shape` is "matrix" for (rows, n), which may have a row stride of its own, or "columns" for (n,).
-    `default` names what stands in for an operand that is not given: "ones" or "none".
+    `shape` is "matrix" for (rows, n), which may have a row stride, or "columns" for (n,).
+    `default` names what stands in for an operand left out: "ones" or "none".
     """
 
     name: str

@@ -36,9 +36,7 @@ class Platform:
         major, minor = self.triton.split(".")[:2]
         return int(major), int(minor)
 
-    def arithmetic(
-        self, accumulator: Format = FP32, casts_on_host: bool = False
-    ) -> Arithmetic:
+    def arithmetic(self, accumulator: Format = FP32, casts_on_host: bool = False) -> Arithmetic:
         """Error of each primitive operation when computing in `accumulator` on this platform."""
         return Arithmetic(accumulator, self.is_interpreter, casts_on_host)
 

@@ -38,8 +38,10 @@ class CaseError(ValueError):
 
 
 class Special(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`value` put at [row, column]; an index left out means all of them. Negative counts from the
-    end; an index outside the matrix is an error."""
+    """`value` put at [row, column]; an index left out means all of them.
+
+    A negative index counts from the end; one outside the matrix is an error.
+    """
 
     value: str
     row: int | None = None
@@ -95,7 +97,9 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtypes: dict[str, str] = {}
 
     def __str__(self) -> str:
-        shape = f"[{self.n}]" if operation_named(self.operation).whole else f"[{self.rows}, {self.n}]"
+        shape = (
+            f"[{self.n}]" if operation_named(self.operation).whole else f"[{self.rows}, {self.n}]"
+        )
         parts = [f"{self.operation} {self.dtype}{shape}"]
         for name, data in self.operands.items():
             parts.append(f"{name}={_brief(data)}")
@@ -211,7 +215,9 @@ def build(case: Case, base: Path | None = None) -> Problem:
     if case.rows < 0 or case.n < 0:
         raise CaseError(f"rows and n must not be negative, got {case.rows} and {case.n}")
     if operation.whole and case.rows != 1:
-        raise CaseError(f"{operation.name} reduces the whole array: rows must be 1, got {case.rows}")
+        raise CaseError(
+            f"{operation.name} reduces the whole array: rows must be 1, got {case.rows}"
+        )
     if case.layout.row_gap < 0 or case.layout.offset < 0:
         raise CaseError(f"the layout must not be negative, got {case.layout}")
     for operand in operation.operands:
@@ -232,9 +238,7 @@ def build(case: Case, base: Path | None = None) -> Problem:
     )
 
 
-def _tensor(
-    name: str, data: Data, rows: int, n: int, fmt: Format, base: Path | None
-) -> Tensor:
+def _tensor(name: str, data: Data, rows: int, n: int, fmt: Format, base: Path | None) -> Tensor:
     if isinstance(data, Recipe):
         return _from_recipe(data, rows, n, fmt)
     if isinstance(data, Literal):

@@ -117,6 +117,7 @@ class Guard:
         self, name: str, bits: torch.Tensor, fmt: Format, *, row_gap: int = 0, offset: int = 0
     ) -> torch.Tensor:
         """A guarded copy of an operand; `bits` holds its patterns in a signed integer dtype."""
+        stride: tuple[int, ...]
         if bits.ndim == 2:
             rows, n = bits.shape
             stride = (n + row_gap, 1)
@@ -178,7 +179,7 @@ class FreshMemory(TorchDispatchMode):
     """While active, memory that is allocated afresh is guarded."""
 
     def __init__(self, guard: Guard) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.guard = guard
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

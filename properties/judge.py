@@ -85,16 +85,17 @@ class Judgement:
         return float(self.share.max(initial=0.0))
 
     def worst_ulps(self) -> float:
-        return float(self.ulps.max(initial=0.0))
+        """Largest error in ulps where the claims promise at least the size of the result."""
+        with np.errstate(invalid="ignore"):
+            promised = np.isfinite(self.error) & (self.allowed < np.abs(self.exact.center))
+        return float(np.where(promised, self.ulps, 0.0).max(initial=0.0))
 
 
 def judge(kernel: Kernel, problem: Problem, launch: Launch, platform: Platform) -> Judgement:
     """The judgement of a launch that produced an output."""
     fmt = problem.format
     exact = exact_result(problem, kernel.policies)
-    claim = kernel.claim(
-        problem.n, config_of(kernel, problem), fmt.name, problem.params, platform
-    )
+    claim = kernel.claim(problem.n, config_of(kernel, problem), fmt.name, problem.params, platform)
     before = problem.operation.before(problem.inputs, exact, fmt, claim)
     values = launch.values
     unjudged = np.isnan(before)
@@ -115,7 +116,7 @@ def judge(kernel: Kernel, problem: Problem, launch: Launch, platform: Platform) 
     # An infinite limit says nothing about the size of the result, yet it promises a number.
     wrong |= exact.finite & np.isnan(values) & ~unjudged
     wrong &= ~(unjudged & exact.finite)
-    wrong |= ~exact.finite & ~same_special
+    wrong |= ~exact.finite & ~same_special & ~unjudged
     special_rows = np.zeros((problem.rows, 1), dtype=bool)
     for name, tensor in problem.tensors.items():
         odd = ~np.isfinite(tensor.values)
@@ -165,6 +166,7 @@ def element_text(judgement: Judgement, row: int, column: int) -> tuple[str, dict
     ulps = float(judgement.ulps[row, column])
     share = float(judgement.share[row, column])
     details |= {
+        "exact": center,
         "expected_lo": _exact_text(lo),
         "expected_hi": _exact_text(hi),
         "error": error,
@@ -172,12 +174,12 @@ def element_text(judgement: Judgement, row: int, column: int) -> tuple[str, dict
         "ulps": ulps,
         "share": share,
     }
-    return (
+    text = (
         f"at [{row}, {column}] got {got!r} = {details['got']}, exact {center!r}; "
         f"error {ulps:.4g} ulp, allowed {limit / float(exact.ulp(fmt)):.4g} ulp, "
-        f"{share:.3g} of the bound",
-        details,
+        f"{share:.3g} of the bound"
     )
+    return text, details
 
 
 def _exact_text(value: Any) -> str:

@@ -88,7 +88,9 @@ def _groups(kernel: Kernel, problems: Sequence[Problem]) -> list[list[int]]:
             groups[i] = [i]
             continue
         shared = tuple(
-            t.digest for name, t in p.tensors.items() if p.operation.operand(name).shape == "columns"
+            t.digest
+            for name, t in p.tensors.items()
+            if p.operation.operand(name).shape == "columns"
         )
         key = (
             p.n,
@@ -109,7 +111,9 @@ def _stack(members: list[Problem]) -> Problem:
         if first.operation.operand(name).shape == "columns":
             tensors[name] = t
         else:
-            tensors[name] = Tensor(np.concatenate([m.tensors[name].bits for m in members]), t.format)
+            tensors[name] = Tensor(
+                np.concatenate([m.tensors[name].bits for m in members]), t.format
+            )
     return first.with_tensors(**tensors)
 
 
@@ -123,9 +127,7 @@ def _cut(found: Launch, first: int, rows: int) -> Launch:
 
 def config_of(kernel: Kernel, problem: Problem) -> dict[str, int]:
     """The launch configuration in use: the problem's own, or the kernel's default."""
-    return problem.launch or kernel.default_config(
-        problem.rows, problem.n, problem.format.name
-    )
+    return problem.launch or kernel.default_config(problem.rows, problem.n, problem.format.name)
 
 
 def _launch_one(kernel: Kernel, problem: Problem, poison: str) -> Launch:
@@ -159,7 +161,9 @@ def _launch_one(kernel: Kernel, problem: Problem, poison: str) -> Launch:
             raise device.EnvironmentLacks(
                 f"{kernel.name} broke the CUDA context: {_one_line(error)}"
             ) from error
-        return Launch(None, problem.format, error=f"raised {type(error).__name__}: {_one_line(error)}")
+        return Launch(
+            None, problem.format, error=f"raised {type(error).__name__}: {_one_line(error)}"
+        )
     damage = tuple(guard.damage())
     return _read(kernel, problem, out, guard, damage)
 
@@ -219,4 +223,3 @@ def supports(kernel: Kernel, problem: Problem) -> str | None:
     if kernel.max_n is not None and problem.n > kernel.max_n:
         return f"{kernel.name} claims rows up to {kernel.max_n}, N is {problem.n}"
     return None
-

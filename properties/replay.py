@@ -41,7 +41,9 @@ class Replay:
         lines = [f"{w.kernel}: {w.check} on {w.case}"]
         outcome = "still fails" if v.failed else "no longer fails"
         bits = "same output bits" if self.same_bits else "other output bits"
-        lines.append(f"  {outcome}, {bits} as recorded" if self.same_bits else f"  {outcome}, {bits}")
+        lines.append(
+            f"  {outcome}, {bits} as recorded" if self.same_bits else f"  {outcome}, {bits}"
+        )
         if v.message:
             lines.append(f"  {v.message}")
         if v.status == "skip":
@@ -87,8 +89,11 @@ def replay(witness: Witness, base: Path) -> Replay:
         raise WitnessError(f"the input cannot be rebuilt: {error}") from None
     digests = {k: t.digest for k, t in problem.tensors.items()}
     if digests != witness.inputs:
-        odd = sorted(k for k in digests.keys() | witness.inputs.keys()
-                     if digests.get(k) != witness.inputs.get(k))
+        odd = sorted(
+            k
+            for k in digests.keys() | witness.inputs.keys()
+            if digests.get(k) != witness.inputs.get(k)
+        )
         raise WitnessError(
             f"the input cannot be rebuilt: {', '.join(odd)} does not have the recorded checksum"
         )

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking for a violation: probes first, then Hypothesis examples, shrunk to a small description."""
+"""Looking for a violation: probes first, then Hypothesis examples, shrunk to a small case."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.errors import FlakyFailure
 
 from assay.kernels.record import Kernel
@@ -89,7 +89,7 @@ def run_examples(
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
         print_blob=False,
-        verbosity=_quiet(),
+        verbosity=Verbosity.quiet,
     )(given(cases(kernel, dtype))(one))
     if number is not None:
         test = seed(number)(test)
@@ -98,17 +98,11 @@ def run_examples(
     except Violation as violation:
         # The last run of a failing test is the shrunk one.
         tally.failure = (violation.case, violation.verdict)
-    except FlakyFailure as group:
+    except FlakyFailure:
         # A kernel that remembers earlier calls may not fail twice on one input: that is a finding
         # too, and the case that showed it is kept.
         if tally.failure is None:  # pragma: no cover - Hypothesis reports flaky only after failing
-            raise group
-
-
-def _quiet():  # type: ignore[no-untyped-def]
-    from hypothesis import Verbosity
-
-    return Verbosity.quiet
+            raise
 
 
 def investigate(

@@ -99,9 +99,7 @@ def output_bits(kernel: Kernel, problem: Problem) -> tuple[tuple[str, ...], ...]
     return tuple(tuple(f"{int(b):0{digits}x}" for b in row) for row in found.bits)
 
 
-def make(
-    kernel: Kernel, case: Case, verdict: Verdict, *, base: Path | None = None
-) -> Witness:
+def make(kernel: Kernel, case: Case, verdict: Verdict, *, base: Path | None = None) -> Witness:
     """The witness of a failing verdict; its output is taken from one more launch."""
     problem = build(case, base)
     name = kernel.target or kernel.name
@@ -172,7 +170,7 @@ def _with_files(witness: Witness, folder: Path, stem: str, base: Path | None) ->
         name = temporary.name
     try:
         save_file({k: as_torch(problem.tensors[k]) for k in large}, name)
-        os.replace(name, folder / file)
+        Path(name).replace(folder / file)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
@@ -189,8 +187,8 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -108,9 +108,7 @@ def enclose(inputs: Inputs, params: Params, policies: Policies, out_format: Form
         stored = np.where(np.isfinite(stored), stored, 0.0)
         y, yt = two_product(stored, w)
         exact = exactly(y)
-        exact = Enclosure(
-            exact.center, yt, np.where(decided, 0.0, np.abs(y) * 2.0 * out_format.u)
-        )
+        exact = Enclosure(exact.center, yt, np.where(decided, 0.0, np.abs(y) * 2.0 * out_format.u))
     else:
         y, yt = multiply(t, tt, w, np.zeros_like(w))
         exact = with_relative_error(y, yt, _RELATIVE_ERROR)
@@ -177,7 +175,7 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     added = u if "residual" in inputs and policies["residual"] == "exact" else 0.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         squares = (1.0 + added) ** 2 * (1.0 + gamma(claim.depth + 1, u))
-        b = squares * (1.0 + arithmetic.division) * (1.0 + u) ** 2 - 1.0
+        b: Float64 | float = squares * (1.0 + arithmetic.division) * (1.0 + u) ** 2 - 1.0
         if naive:
             # n squares and the mean, each off by at most half a subnormal spacing, and eps.
             b = b + np.where(v > 0.0, 2.0 * acc.smallest_subnormal / v, 0.0)
@@ -201,6 +199,7 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
         else:
             relative = (1.0 + relative) * (1.0 + u) - 1.0
             result = norm * weight * relative + (weight + 1.0) * spacing
+        unjudged = np.zeros_like(finite_rows)
         if naive:
             mean_up = v * (1.0 + b)
             overflow = mean_up * n >= 2.0 * 2.0**acc.emax
@@ -208,7 +207,9 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
             tiny = v * (1.0 - b) <= arithmetic.rsqrt_smallest_argument
             lost = (np.abs(h) * (1.0 + 2.0 * u) >= 2.0 * 2.0**acc.emax).any(axis=1, keepdims=True)
             result = np.where(tiny | lost, np.nan, result)
-    return np.where(exact.finite, result, 0.0)
+            # An infinite weight meets a factor of 0 or infinity there: no special value is sure.
+            unjudged = finite_rows & (overflow | tiny | lost)
+    return np.where(exact.finite, result, np.where(unjudged, np.nan, 0.0))
 
 
 OPERATION = Operation(

@@ -123,9 +123,7 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     a = np.exp(u * t_up) * (1.0 + arithmetic.exp(-t_up)) - 1.0
     floor = arithmetic.exp_floor
     n = x.shape[1]
-    s = (1.0 + (p * a).sum(axis=1, keepdims=True) + n * floor) * (
-        1.0 + gamma(claim.depth, u)
-    ) - 1.0
+    s = (1.0 + (p * a).sum(axis=1, keepdims=True) + n * floor) * (1.0 + gamma(claim.depth, u)) - 1.0
     with np.errstate(divide="ignore", invalid="ignore"):
         lost = np.where(s < 1.0, 1.0 / (1.0 - s), np.inf)
         relative = (1.0 + a) * (1.0 + arithmetic.division) * lost - 1.0

@@ -12,12 +12,12 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from assay.kernels import device
 from assay.kernels.record import Kernel
-from assay.oracles.formats import Float64
 from assay.oracles.platform import Platform
 from assay.properties.case import Problem
 from assay.properties.judge import Judgement, Verdict, element_text, judge
@@ -72,9 +72,7 @@ def check_named(name: str) -> Check:
     try:
         return checks()[name]
     except KeyError:
-        raise ValueError(
-            f"unknown check {name!r}: expected one of {', '.join(checks())}"
-        ) from None
+        raise ValueError(f"unknown check {name!r}: expected one of {', '.join(checks())}") from None
 
 
 class Finding(Exception):
@@ -141,7 +139,7 @@ class Bench:
         second: Judgement,
         *,
         factor: float = 1.0,
-        columns: slice | Float64 | None = None,
+        columns: Any = None,
     ) -> Verdict:
         """Two results that estimate the same quantity differ by no more than both bounds allow.
 
@@ -163,7 +161,8 @@ class Bench:
         if far.any():
             row, column = (int(i) for i in np.argwhere(far)[0])
             return self.failed(
-                f"{what}: at [{row}, {column}] {a[row, column]!r} against {b[row, column]!r}, "
+                f"{what}: at [{row}, {column}] {float(a[row, column])!r} against "
+                f"{float(b[row, column])!r}, "
                 f"difference {gap[row, column]:.4g}, both bounds together {limit[row, column]:.4g}"
             )
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -185,7 +184,8 @@ class Bench:
             row, column = (int(i) for i in np.argwhere(differ)[0])
             return self.failed(
                 f"{what}: {int(differ.sum())} of {differ.size} elements differ in their bits, "
-                f"first at [{row}, {column}]: {a[row, column]!r} against {b[row, column]!r}"
+                f"first at [{row}, {column}]: {float(a[row, column])!r} against "
+                f"{float(b[row, column])!r}"
             )
         return self.passed()
 

@@ -141,15 +141,15 @@ def check_zero_padding(bench: Bench, problem: Problem) -> Verdict:
         tail = Tensor.of(np.full((t.bits.shape[0], extra), fill), t.format).bits
         return Tensor(np.concatenate([t.bits, tail], axis=1), t.format)
 
-    padded = replace(
-        problem, tensors={k: pad(t) for k, t in problem.tensors.items()}, launch={}
-    )
+    padded = replace(problem, tensors={k: pad(t) for k, t in problem.tensors.items()}, launch={})
     reason = supports(bench.kernel, padded)
     if reason is not None or problem.n == 0:
         raise Inapplicable(reason or "an empty row padded is another row")
     first, second = (bench.judge(p, bench.run(p)) for p in (problem, padded))
     columns = None if problem.operation.whole else slice(0, problem.n)
-    return bench.close(f"{extra} elements of {fill} change the result", first, second, columns=columns)
+    return bench.close(
+        f"{extra} elements of {fill} change the result", first, second, columns=columns
+    )
 
 
 @check("a permutation of the reduced axis permutes the result, within the bounds")

@@ -1,0 +1,468 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`assay audit`: error against N for each kernel, dtype and data family, beside the bound."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay.fuzz.fit import Fit, fit
+from assay.kernels import device
+from assay.kernels.record import Kernel
+from assay.kernels.record import kernels as registered
+from assay.kernels.target import resolve
+from assay.oracles.formats import format_named
+from assay.properties.case import Case, CaseError, Data, Problem, Recipe, Tensor, build
+from assay.properties.judge import judge
+from assay.properties.launch import Launch, config_of, launch
+from assay.properties.tensors import load_bits
+from assay.properties.witness import Versions, versions, write_atomically
+
+SCHEMA = 1
+FAMILIES = ("normal", "uniform", "constant", "real")
+# Real activations for each operation; rows are cut to N columns, an array to N elements.
+_REAL = {
+    "softmax": ("layer0.attention_scores_masked", "vocab_logits"),
+    "rms_norm": ("layer2.mlp_residual_sum",),
+    "l2_norm": ("layer2.mlp_residual_sum",),
+}
+# A slope is fitted over this range of depths, up to the largest.
+_FITTED_RANGE = 64
+_BATCH_ELEMENTS = 1 << 15
+DEFAULT_MAX_N = {"interpreter": 1 << 16, "cuda": 1 << 28}
+
+
+@dataclass(frozen=True)
+class Point:
+    """Errors of one kernel, dtype and family at one N, over `trials` fresh inputs.
+
+    Units: ulps of the output format at the exact result, unless said otherwise.
+    rms, mean: of the signed error, over all elements of all trials; the mean tells bias.
+    excess: largest error beyond the final rounding, in ulps of the accumulator's format.
+    misrounded: share of elements that are not the correctly rounded exact result.
+    share: largest error as a share of what the proved bound allows.
+    bound: what the bound allows, in the same ulps, at the element where that is largest.
+    errors: rms signed error of each trial, carrying the sign of its mean, for the fit.
+    """
+
+    n: int
+    rows: int
+    depth: int
+    trials: int
+    elements: int
+    rms: float
+    mean: float
+    largest: float
+    excess: float
+    misrounded: float
+    undecided: int
+    share: float
+    bound: float
+    errors: tuple[float, ...]
+
+
+@dataclass
+class Curve:
+    """The points of one kernel, dtype and data family, over growing N."""
+
+    kernel: str
+    operation: str
+    dtype: str
+    family: str
+    accumulator: str
+    cast: float  # what the final rounding may add, in ulps of the output
+    points: list[Point] = field(default_factory=list)
+    fit: Fit | None = None
+
+
+@dataclass
+class Audit:
+    """All curves of a run, with where and how they were measured."""
+
+    versions: Versions
+    created: str
+    seconds: float = 0.0
+    complete: bool = False
+    curves: list[Curve] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    out: Path = Path()
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "created": self.created,
+            "seconds": round(self.seconds, 1),
+            "complete": self.complete,
+            "versions": {f: getattr(self.versions, f) for f in self.versions.__struct_fields__},
+            "violations": self.violations,
+            "curves": [_finite(asdict(c)) for c in self.curves],
+        }
+
+    def show(self) -> None:
+        """The table, and where the page is."""
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+
+        console = Console()
+        table = Table(
+            title="Largest error over all N and families, in ulps of the output",
+            caption="0.5 ulp is a correctly rounded result; beyond: error ahead of the final "
+            "rounding, in ulps of the accumulator",
+        )
+        table.add_column("kernel", no_wrap=True)
+        table.add_column("dtype", no_wrap=True)
+        for name in ("error", "allowed", "share", "beyond", "at"):
+            table.add_column(name, justify="right" if name != "at" else "left")
+        groups: dict[tuple[str, str], list[tuple[str, Point]]] = {}
+        for c in self.curves:
+            groups.setdefault((c.kernel, c.dtype), []).extend((c.family, p) for p in c.points)
+        for (kernel, dtype), points in groups.items():
+            family, worst = max(points, key=lambda fp: fp[1].largest)
+            table.add_row(
+                kernel,
+                dtype,
+                f"{worst.largest:.3g}",
+                f"{worst.bound:.3g}",
+                f"{max(p.share for _, p in points):.3f}",
+                f"{max(p.excess for _, p in points):.3g}",
+                f"{family}, N = {worst.n}",
+            )
+        console.print(table)
+        v = self.versions
+        console.print(f"{v.device} ({v.name}), Triton {v.triton}, {self.seconds:.0f} s")
+        for text in self.violations:
+            console.print(f"[red]{escape(text)}[/red]", soft_wrap=True)
+        print(f"report: {self.out / 'index.html'}")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: None stands for "no bound"."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def sizes(kernel: Kernel, max_n: int, quick: bool) -> list[int]:
+    """Powers of two: 1, 4, 16 up to max_n; every fourth power with `quick`."""
+    limit = min(max_n, kernel.max_n or max_n)
+    if quick:
+        limit = min(limit, 4096)
+    found = []
+    n = 1
+    while n <= limit:
+        found.append(n)
+        n *= 16 if quick else 4
+    if found[-1] != limit and not quick:
+        found.append(limit)
+    return found
+
+
+def trials_for(n: int, quick: bool) -> int:
+    """Fewer at sizes where one takes seconds."""
+    if quick:
+        return 4
+    if n <= 1 << 16:
+        return 12
+    return 8 if n <= 1 << 20 else 4 if n <= 1 << 24 else 2
+
+
+def run_audit(
+    kernels: list[Kernel],
+    *,
+    out: Path,
+    quick: bool = False,
+    max_n: int | None = None,
+    quiet: bool = False,
+) -> Audit:
+    """Measure, write audit.json, plots and index.html into `out`, and return the audit.
+
+    What was measured is on disk after each curve, so that an interrupted run loses one curve.
+    Raises OSError if `out` cannot be written.
+    """
+    from assay.fuzz.report import write_report
+
+    where = device.select()
+    limit = max_n or DEFAULT_MAX_N[where]
+    started = time.monotonic()
+    audit = Audit(versions(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), out=out)
+    out.mkdir(parents=True, exist_ok=True)
+    jobs = [
+        Job(kernel, dtype, family, limit, quick)
+        for kernel in kernels
+        for dtype in kernel.dtypes
+        for family in FAMILIES
+        if family != "real" or kernel.operation in _REAL
+    ]
+    try:
+        for i, (job, measured) in enumerate(zip(jobs, _run_jobs(jobs), strict=True)):
+            if not quiet:
+                _say(f"[{i + 1}/{len(jobs)}] {job.kernel.name} {job.dtype} {job.family}")
+            curve, violations = measured
+            audit.violations += violations
+            if curve.points:
+                audit.curves.append(curve)
+            audit.seconds = time.monotonic() - started
+            _save(audit)
+        audit.complete = True
+    except KeyboardInterrupt:
+        if not audit.curves:
+            raise
+        print("assay: interrupted, reporting what was measured", file=sys.stderr)
+    if not quiet:
+        _say("")
+    audit.seconds = time.monotonic() - started
+    _save(audit)
+    write_report(audit.as_data(), out)
+    return audit
+
+
+@dataclass(frozen=True)
+class Job:
+    """One curve to measure."""
+
+    kernel: Kernel
+    dtype: str
+    family: str
+    max_n: int
+    quick: bool
+
+
+Measured = tuple[Curve, list[str]]
+
+
+def _run_jobs(jobs: list[Job]) -> Iterator[Measured]:
+    """The curves in order; several processes share the work."""
+    where = device.select()
+    # Most of the time goes to the oracle, on the CPU. Few workers on a GPU: at its largest N each
+    # holds some ten gigabytes of host memory.
+    workers = min(os.cpu_count() or 1, 8 if where == "interpreter" else 4, len(jobs))
+    # A kernel without a name that another process can resolve stays in this one.
+    known = {*registered(), *(k.kernel.target for k in jobs if k.kernel.target)}
+    portable = all((j.kernel.target or j.kernel.name) in known for j in jobs)
+    if workers < 2 or not portable:
+        yield from map(measure_curve, jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_start_worker, initargs=(where,)
+    ) as pool:
+        futures = [pool.submit(_measure_in_worker, *_portable(job)) for job in jobs]
+        try:
+            for future in futures:
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _start_worker(where: str) -> None:
+    # Ctrl-C goes to the parent, which reports what there is.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    device.select(where)
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _portable(job: Job) -> tuple[Any, ...]:
+    k = job.kernel
+    claims = (k.operation, k.dtypes, k.accumulator, dict(k.policies))
+    return (k.target or k.name, claims, job.dtype, job.family, job.max_n, job.quick)
+
+
+def _measure_in_worker(
+    target: str, claims: Any, dtype: str, family: str, max_n: int, quick: bool
+) -> Measured:
+    operation, dtypes, accumulator, policies = claims
+    kernel = resolve(
+        target, operation=operation, dtypes=dtypes, accumulator=accumulator, policies=policies
+    )
+    return measure_curve(Job(kernel, dtype, family, max_n, quick))
+
+
+def measure_curve(job: Job) -> Measured:
+    """One curve over growing N, and what broke the claims on the way."""
+    kernel = job.kernel
+    arithmetic = device.current().arithmetic(kernel.accumulator_format, kernel.casts_on_host)
+    curve = Curve(
+        kernel.target or kernel.name,
+        kernel.operation,
+        job.dtype,
+        job.family,
+        kernel.accumulator,
+        arithmetic.cast(format_named(job.dtype)),
+    )
+    violations: list[str] = []
+    for n in sizes(kernel, job.max_n, job.quick):
+        trials = trials_for(n, job.quick)
+        point = _measure(kernel, job.dtype, job.family, n, trials, violations)
+        if point is None:
+            break
+        curve.points.append(point)
+    curve.fit = _fit(curve.points)
+    return curve, violations
+
+
+def _fit(points: list[Point]) -> Fit | None:
+    """The slope in the depth, where the depth grows enough to have one."""
+    depths = [p.depth for p in points]
+    if not depths or max(depths) < _FITTED_RANGE * max(1, min(depths)):
+        return None
+    # Up to one tile the depth comes from inside `tl.sum`; the slope is that of many additions.
+    far = [p for p in points if p.depth * _FITTED_RANGE >= max(depths)]
+    return fit([p.depth for p in far], [np.array(p.errors) for p in far])
+
+
+def _say(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _save(audit: Audit) -> None:
+    content = json.dumps(audit.as_data(), indent=1, allow_nan=False).encode()
+    write_atomically(audit.out / "audit.json", content + b"\n")
+
+
+def _problems(kernel: Kernel, dtype: str, family: str, n: int, trials: int) -> Iterator[Problem]:
+    op = kernel.op
+    fmt = format_named(dtype)
+    weight = {"weight": Recipe("normal", 77)} if "weight" in (kernel.operands or ()) else {}
+    if family == "real":
+        rows = _real_rows(op.name, n, trials if op.whole else 1 << 30)
+        if rows is None:
+            return
+        x = Tensor.of(rows, fmt)
+        base = build(Case(op.name, dtype, 1, n, {"x": Recipe("ones"), **weight}))
+        groups = [x.bits[i : i + 1] for i in range(len(x.bits))]
+        if not op.whole:
+            groups = np.array_split(x.bits, min(trials, len(x.bits)))
+        for bits in groups:
+            yield base.with_tensors(x=Tensor(bits, fmt))
+        return
+    for trial in range(trials):
+        # Rows of a row operation are trials too: short rows come several at once.
+        rows_each = 1 if op.whole else max(1, min(8, 4096 // n))
+        operands: dict[str, Data] = {"x": Recipe(family, 1001 * trial + 17), **weight}
+        yield build(Case(op.name, dtype, rows_each, n, operands))
+
+
+@cache
+def _real(name: str) -> Any:
+    path = Path(str(files("assay.oracles"))) / "data" / "minilm.safetensors"
+    return load_bits(path, name).values
+
+
+def _real_rows(operation: str, n: int, count: int) -> Any:
+    """Rows of n real values, None if the tensors at hand are shorter."""
+    for name in _REAL[operation]:
+        try:
+            values = _real(name)
+        except CaseError:
+            return None
+        if operation == "l2_norm":
+            flat = values.ravel()
+            if n > flat.size:
+                continue
+            starts = np.linspace(0, flat.size - n, num=min(count, 8)).astype(int)
+            return np.stack([flat[s : s + n] for s in starts])
+        if n <= values.shape[1]:
+            rows = values[:, :n]
+            # A row cut so short that only masked keys are left has no finite result.
+            return rows[np.isfinite(rows).any(axis=1)][:48]
+    return None
+
+
+def _launched(kernel: Kernel, problems: Iterator[Problem]) -> Iterator[tuple[Problem, Launch]]:
+    """Each problem with its launch; small ones of a row operation share launches."""
+    waiting: list[Problem] = []
+    for problem in problems:
+        waiting.append(problem)
+        if sum(p.x.bits.size for p in waiting) >= _BATCH_ELEMENTS:
+            yield from zip(waiting, launch(kernel, waiting), strict=True)
+            waiting = []
+    yield from zip(waiting, launch(kernel, waiting), strict=True)
+
+
+def _measure(
+    kernel: Kernel, dtype: str, family: str, n: int, trials: int, violations: list[str]
+) -> Point | None:
+    platform = device.current()
+    fmt = format_named(dtype)
+    signed: list[Any] = []
+    errors: list[float] = []
+    largest = excess = share = bound = 0.0
+    wrong = undecided = elements = count = rows = 0
+    depth = 0
+    for problem, found in _launched(kernel, _problems(kernel, dtype, family, n, trials)):
+        if found.bits is None or found.damage:
+            violations.append(
+                f"{kernel.name} {dtype} {family} N={n}: {found.error or '; '.join(found.damage)}"
+            )
+            return None
+        j = judge(kernel, problem, found, platform)
+        config = config_of(kernel, problem)
+        depth = kernel.order.depth(n, config, dtype, platform)
+        finite = j.exact.finite & np.isfinite(j.values)
+        step = j.exact.ulp(fmt)
+        with np.errstate(invalid="ignore"):
+            e = ((j.values - j.exact.center) - j.exact.tail)[finite] / step[finite]
+        if e.size:
+            signed.append(e)
+            rms = float(np.sqrt(np.mean(e**2)))
+            errors.append(float(np.copysign(rms, np.mean(e))))
+            largest = max(largest, float(np.abs(e).max()))
+            beyond = j.exact.excess(j.values, fmt, kernel.accumulator_format)[finite]
+            excess = max(excess, float(beyond.max()))
+            limits = (j.allowed / step)[finite]
+            # NaN: the claims promise nothing there, as good as no bound.
+            bound = max(bound, float(np.where(np.isnan(limits), np.inf, limits).max()))
+        missed, open_ = j.exact.misrounded(j.values, fmt)
+        wrong += int(missed.sum())
+        undecided += int(open_.sum())
+        elements += j.values.size
+        share = max(share, j.worst_share())
+        count += 1
+        rows += problem.rows
+        if j.wrong.any():
+            violations.append(
+                f"{kernel.name} {dtype} {family} N={n}: {int(j.wrong.sum())} results break the "
+                f"claims, the worst by {j.worst_share():.3g} of the bound: "
+                f"assay check {kernel.target or kernel.name}"
+            )
+    if not signed:
+        return None
+    everything = np.concatenate(signed)
+    return Point(
+        n=n,
+        rows=rows,
+        depth=depth,
+        trials=count,
+        elements=elements,
+        rms=float(np.sqrt(np.mean(everything**2))),
+        mean=float(np.mean(everything)),
+        largest=largest,
+        excess=excess,
+        misrounded=wrong / max(1, elements),
+        undecided=undecided,
+        share=share,
+        bound=bound,
+        errors=tuple(errors),
+    )
