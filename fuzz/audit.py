@@ -253,7 +253,7 @@ def _run_jobs(jobs: list[Job]) -> Iterator[Measured]:
     where = device.select()
     # Most of the time goes to the oracle, on the CPU. Few workers on a GPU: at its largest N each
     # holds some ten gigabytes of host memory.
-    workers = min(os.cpu_count() or 1, 8 if where == "interpreter" else 4, len(jobs))
+    workers = min(os.cpu_count() or 1, 8 if where == "interpreter" else 6, len(jobs))
     # A kernel without a name that another process can resolve stays in this one.
     known = {*registered(), *(k.kernel.target for k in jobs if k.kernel.target)}
     portable = all((j.kernel.target or j.kernel.name) in known for j in jobs)

@@ -43,6 +43,14 @@ def square_in_storage_kernel(x_ptr, scratch_ptr, n, x_stride, BLOCK: tl.constexp
     tl.atomic_add(scratch_ptr, tl.sum(x * x, axis=0).to(tl.float32))  # squared as it was stored
 
 
+@triton.jit
+def positive_only_kernel(x_ptr, scratch_ptr, n, x_stride, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets * x_stride, mask=offsets < n, other=0.0).to(tl.float32)
+    x = tl.maximum(x, 0.0)  # meant as a guard, and drops every negative element
+    tl.atomic_add(scratch_ptr, tl.sum(x * x, axis=0))
+
+
 def sqrt_per_program(x: torch.Tensor, **config: int) -> torch.Tensor:
     return launch(sqrt_per_program_kernel, x, **config)[0].to(x.dtype)
 
@@ -104,7 +112,7 @@ FAULTS = [
         "sqrt_per_program",
         sqrt_per_program,
         "COMBINE",
-        ("accuracy", "launch_configurations"),
+        ("accuracy", "launch_configurations", "permutation"),
         "takes the square root in each program, before the atomic",
     ),
     _fault(
@@ -118,7 +126,7 @@ FAULTS = [
         "other_one",
         _with_root(other_one_kernel),
         "PAD-IDENTITY",
-        ("accuracy", "zero_padding"),
+        ("accuracy", "zero_padding", "scaling"),
         "fills masked lanes with 1 under the square",
     ),
     _fault(
@@ -128,6 +136,13 @@ FAULTS = [
         ("accuracy",),
         "squares and sums in the storage format",
         dtypes=("float16",),
+    ),
+    _fault(
+        "positive_only",
+        _with_root(positive_only_kernel),
+        "COVERAGE",
+        ("accuracy", "sign_flip"),
+        "clamps at 0 ahead of the square",
     ),
     _fault(
         "stale_scratch",

@@ -45,7 +45,10 @@ def _softmax_kernel(
         row_max = tl.where(rows < n_rows, row_max, 0.0)
     if MISTAKE == "no_max":
         row_max = tl.zeros_like(row_max)
-    p = tl.exp(x - row_max[:, None])
+    if MISTAKE == "sign_slip":
+        p = tl.exp(row_max[:, None] - x)
+    else:
+        p = tl.exp(x - row_max[:, None])
     row_sum = tl.sum(p, axis=1)
     out = p / row_sum[:, None]
     if MISTAKE == "nan_to_zero":
@@ -53,6 +56,9 @@ def _softmax_kernel(
     out_offsets = rows[:, None] * out_row_stride + cols[None, :]
     if MISTAKE == "store_without_mask":
         tl.store(out_ptr + out_offsets, out.to(out_ptr.dtype.element_ty))
+    elif MISTAKE == "even_columns":
+        pairs = mask & (cols[None, :] < n_cols // 2 * 2)
+        tl.store(out_ptr + out_offsets, out.to(out_ptr.dtype.element_ty), mask=pairs)
     else:
         tl.store(out_ptr + out_offsets, out.to(out_ptr.dtype.element_ty), mask=mask)
 
@@ -96,9 +102,23 @@ FAULTS = [
     Fault(
         _kernel("no_max"),
         "EXP-RANGE",
-        ("accuracy", "shift"),
+        ("accuracy", "shift", "range"),
         "softmax.one_tile",
         "does not subtract the row maximum",
+    ),
+    Fault(
+        _kernel("sign_slip"),
+        "EXP-RANGE",
+        ("accuracy", "order"),
+        "softmax.one_tile",
+        "takes exp(max - x) for exp(x - max)",
+    ),
+    Fault(
+        _kernel("even_columns"),
+        "COVERAGE",
+        ("written", "accuracy"),
+        "softmax.one_tile",
+        "stores pairs of columns and forgets the last one of an odd row",
     ),
     Fault(
         _kernel("column_mask_le"),

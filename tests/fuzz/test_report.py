@@ -47,6 +47,8 @@ def curve(family: str, *points: dict[str, Any], **changes: Any) -> dict[str, Any
         "operation": "l2_norm",
         "dtype": "float32",
         "family": family,
+        "accumulator": "float32",
+        "cast": 0.5,
         "points": list(points),
         "fit": None,
     }
@@ -268,6 +270,7 @@ def test_final_rounding(tmp_path: Path) -> None:
     )
     assert "truncates" not in written(data, tmp_path).text
     data["versions"]["device"] = "interpreter"
+    data["curves"][0]["cast"] = 1.0
     text = written(data, tmp_path).text
     assert "dominates (at most 1 ulp: the interpreter truncates to bfloat16)." in text
     assert "dominates (at most 0.5 ulp, to nearest)." in text
