@@ -14,8 +14,8 @@ from typing import Any
 from assay.fuzz.minimise import minimise
 from assay.kernels import device
 from assay.kernels.record import Kernel
-from assay.properties.case import Case, CaseError, Stored, build
-from assay.properties.checks import checks_for, run_check
+from assay.properties.case import Case, CaseError, Problem, Stored, build
+from assay.properties.checks import Kept, checks_for, run_check
 from assay.properties.launch import supports
 from assay.properties.search import Tally, investigate
 from assay.properties.tensors import load_bits
@@ -127,6 +127,8 @@ def check_kernel(
             f"none of the checks {', '.join(only or ())} speaks about {kernel.operation}"
         )
     case = case_from_inputs(kernel, inputs) if inputs else None
+    problem = build(case) if case is not None else None
+    kept: Kept = {}
     jobs = [
         (name, dtype) for dtype in ((case.dtype,) if case else kernel.dtypes) for name in chosen
     ]
@@ -134,8 +136,8 @@ def check_kernel(
     with _Progress(quiet, len(jobs)) as advance:
         for name, dtype in jobs:
             advance(f"{name} {dtype}")
-            if case is not None:
-                tally = _on_input(kernel, name, case)
+            if case is not None and problem is not None:
+                tally = _on_input(kernel, name, case, problem, kept)
             else:
                 tally = investigate(kernel, name, dtype, examples=examples, number=seed)
             report.tallies.append(tally)
@@ -151,9 +153,9 @@ def check_kernel(
     return report
 
 
-def _on_input(kernel: Kernel, name: str, case: Case) -> Tally:
+def _on_input(kernel: Kernel, name: str, case: Case, problem: Problem, kept: Kept) -> Tally:
     tally = Tally(kernel.name, name, case.dtype)
-    (verdict,) = run_check(name, kernel, [build(case)])
+    (verdict,) = run_check(name, kernel, [problem], kept=kept)
     tally.add(case, verdict)
     return tally
 
@@ -205,14 +207,11 @@ def case_from_inputs(kernel: Kernel, inputs: list[str]) -> Case:
         raise CaseError(f"{op.name} needs the operand x: --input FILE or --input x=FILE")
     x = tensors["x"]
     rows, n = x.bits.shape
-    if op.whole and rows != 1:
-        raise CaseError(
-            f"{op.name} reduces a whole array: flatten {inputs[0]} to one axis first, it has "
-            f"{rows} rows of {n}"
-        )
+    if op.whole:
+        rows, n = 1, x.bits.size
     for name, tensor in tensors.items():
         expected = (rows, n) if op.operand(name).shape == "matrix" else (1, n)
-        if tensor.bits.shape != expected:
+        if not op.whole and tensor.bits.shape != expected:
             raise CaseError(
                 f"{name} must have shape {_shape(expected)} to go with x, got "
                 f"{_shape(tensor.bits.shape)}"

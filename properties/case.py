@@ -232,13 +232,17 @@ def build(case: Case, base: Path | None = None) -> Problem:
     tensors = {}
     for name, data in case.operands.items():
         rows = case.rows if operation.operand(name).shape == "matrix" else 1
-        tensors[name] = _tensor(name, data, rows, case.n, formats.get(name, fmt), base)
+        tensors[name] = _tensor(
+            name, data, rows, case.n, formats.get(name, fmt), base, whole=operation.whole
+        )
     return Problem(
         operation, fmt, tensors, dict(operation.params) | case.params, case.layout, case.launch
     )
 
 
-def _tensor(name: str, data: Data, rows: int, n: int, fmt: Format, base: Path | None) -> Tensor:
+def _tensor(
+    name: str, data: Data, rows: int, n: int, fmt: Format, base: Path | None, *, whole: bool
+) -> Tensor:
     if isinstance(data, Recipe):
         return _from_recipe(data, rows, n, fmt)
     if isinstance(data, Literal):
@@ -263,6 +267,8 @@ def _tensor(name: str, data: Data, rows: int, n: int, fmt: Format, base: Path | 
             f"{data.file}:{data.tensor} is not the tensor of this case: expected SHA-256 "
             f"{data.sha256[:12]}..., got {tensor.digest[:12]}..."
         )
+    if whole:
+        tensor = Tensor(tensor.bits.reshape(1, -1), tensor.format)
     if tensor.bits.shape != (rows, n) or tensor.format is not fmt:
         raise CaseError(
             f"{data.file}:{data.tensor} should be {fmt.name} {(rows, n)}, got "

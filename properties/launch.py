@@ -7,6 +7,8 @@ are stacked and launched once. Whole-array operations are launched one by one.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -151,11 +153,13 @@ def _launch_one(kernel: Kernel, problem: Problem, poison: str) -> Launch:
         # numpy's warnings about NaN and overflow come out of the interpreter; they are the subject.
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            with FreshMemory(guard):
+            # What a kernel prints must not get into the output of --json.
+            with FreshMemory(guard), contextlib.redirect_stdout(sys.stderr):
                 out = kernel.call(operands, problem.params, config_of(kernel, problem))
             if where == "cuda":
                 torch.cuda.synchronize()
-    except Exception as error:  # whatever a foreign kernel raises is a finding, not our failure
+    except (Exception, SystemExit) as error:
+        # Whatever a foreign kernel raises is a finding, not our failure.
         if where == "cuda" and "CUDA error" in str(error):
             # The context is gone; going on would blame every later kernel.
             raise device.EnvironmentLacks(
@@ -205,7 +209,7 @@ def as_torch(tensor: Tensor) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(signed).copy()).view(torch_dtype(tensor.format))
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that the whole repository keeps: no guessed tolerance, imports one way, nothing untested."""
+"""Rules that the repository keeps: no guessed tolerance, imports one way, nothing untested."""
 
 from __future__ import annotations
 

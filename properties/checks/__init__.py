@@ -87,25 +87,36 @@ class Inapplicable(Exception):
     """The property says nothing about this problem."""
 
 
-class Bench:
-    """One kernel on one platform; runs problems for a check and keeps launches for reuse."""
+# Launches by the problem's identity and the poison; the problem is kept so that its id stays its.
+Kept = dict[tuple[int, str], tuple[Problem, Launch]]
 
-    def __init__(self, kernel: Kernel, name: str) -> None:
+
+class Bench:
+    """One kernel on one platform; runs problems for a check.
+
+    kept: launches that other checks of the same problems have made and this one may reuse.
+    """
+
+    def __init__(self, kernel: Kernel, name: str, kept: Kept | None = None) -> None:
         self.kernel = kernel
         self.name = name
         self.platform: Platform = device.current()
-        self._kept: dict[tuple[int, str], Launch] = {}
+        self._kept: Kept = {} if kept is None else kept
 
     def prefetch(self, problems: Sequence[Problem]) -> None:
         """Launch many problems at once, so that `run` finds them done."""
         for problem, found in zip(problems, launch(self.kernel, problems), strict=True):
-            self._kept[id(problem), "nan"] = found
+            self._kept[id(problem), "nan"] = (problem, found)
 
-    def run(self, problem: Problem, *, poison: str = "nan") -> Launch:
-        """A launch that produced an output and damaged nothing; Finding otherwise."""
-        found = self._kept.pop((id(problem), poison), None)
-        if found is None:
+    def run(self, problem: Problem, *, poison: str = "nan", fresh: bool = False) -> Launch:
+        """A launch that produced an output and damaged nothing; Finding otherwise.
+
+        fresh: launch even if the problem was launched before.
+        """
+        _, found = self._kept.get((id(problem), poison), (None, None))
+        if found is None or fresh:
             (found,) = launch(self.kernel, [problem], poison=poison)
+            self._kept[id(problem), poison] = (problem, found)
         if found.damage:
             raise Finding("; ".join(found.damage), {"damage": list(found.damage)})
         if found.bits is None:
@@ -196,13 +207,16 @@ class Bench:
         return self.close(what, self.judge(first, a), self.judge(second, b))
 
 
-def run_check(name: str, kernel: Kernel, problems: Sequence[Problem]) -> list[Verdict]:
+def run_check(
+    name: str, kernel: Kernel, problems: Sequence[Problem], *, kept: Kept | None = None
+) -> list[Verdict]:
     """Apply a check to a kernel and problems; a verdict for each problem.
 
     The first launch of all problems is made together where the operation allows it.
+    kept: a dict that several checks of the same problems share, so that they share launches.
     """
     chosen = check_named(name)
-    bench = Bench(kernel, name)
+    bench = Bench(kernel, name, kept)
     verdicts: list[Verdict] = []
     open_problems = [p for p in problems if supports(kernel, p) is None]
     if len(open_problems) > 1:

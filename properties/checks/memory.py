@@ -49,10 +49,14 @@ def check_poison(bench: Bench, problem: Problem) -> Verdict:
 
 @check("calls 1, 2 and 3, and a call after one with a larger N, give the same answer")
 def check_repeat(bench: Bench, problem: Problem) -> Verdict:
-    first = bench.run(problem)
+    first = bench.run(problem, fresh=True)
     for call in (2, 3):
         verdict = bench.same(
-            f"call {call} differs from call 1", problem, first, problem, bench.run(problem)
+            f"call {call} differs from call 1",
+            problem,
+            first,
+            problem,
+            bench.run(problem, fresh=True),
         )
         if verdict.failed:
             return verdict
@@ -65,7 +69,7 @@ def check_repeat(bench: Bench, problem: Problem) -> Verdict:
             problem,
             first,
             problem,
-            bench.run(problem),
+            bench.run(problem, fresh=True),
         )
     return verdict
 

@@ -409,8 +409,8 @@ def test_depth_lies_between_a_tree_and_a_row(device, triton, dtype):
         for warps in (1, 2, 4, 8, 16, 32):
             h = tile_depth(block, {"num_warps": warps}, dtype, platform(device, triton))
             assert math.log2(block) <= h <= max(0, block - 1), (
-                f"{device}, Triton {triton}, {dtype}, tile of {block}, {warps} warps: h = {h} is no "
-                "depth that a sum can have"
+                f"{device}, Triton {triton}, {dtype}, tile of {block}, {warps} warps: no sum has a "
+                f"depth of {h}"
             )
 
 

@@ -194,7 +194,7 @@ def test_dot_is_exact(name):
         assert exact_sum_of_squares(a) == got, f"{name}: a sum of squares is the dot with itself"
 
 
-@pytest.mark.parametrize("name", [n for n, m in sums().items() if 0 < m.size < 2**17])
+@pytest.mark.parametrize("name", [n for n, m in sums().items() if 0 < m.size < 2**16])
 def test_order_does_not_matter(name):
     matrix = sums()[name]
     rng = np.random.default_rng(31)
@@ -259,15 +259,14 @@ def test_a_value_that_is_not_finite_is_refused(bad, at):
     values = np.ones((3, 100))
     values[1, at] = bad
     good = np.ones((3, 100))
-    for what, call in (
-        ("exact_sum", lambda: exact_sum(values)),
-        ("exact_sum_of_squares", lambda: exact_sum_of_squares(values)),
-        ("exact_dot, left", lambda: exact_dot(values, good)),
-        ("exact_dot, right", lambda: exact_dot(good, values)),
+    for function, arguments in (
+        (exact_sum, [values]),
+        (exact_sum_of_squares, [values]),
+        (exact_dot, [values, good]),
+        (exact_dot, [good, values]),
     ):
-        with pytest.raises(ValueError, match="finite"):
-            call()
-            pytest.fail(f"{what} accepted {bad}")
+        with pytest.raises(ValueError, match="needs finite values, got NaN or infinity"):
+            function(*arguments)
 
 
 def test_shapes_that_make_no_sense_are_refused():
@@ -322,7 +321,7 @@ def mutant(old, new):
     source = source.replace(old, new)
     if "for _ in range(1):" in new:
         source += "    return parts\n"
-    exec(compile(source, "mutant_of_exact", "exec"), module.__dict__)
+    exec(compile(source, "mutant_of_exact", "exec"), module.__dict__)  # noqa: S102 - our own source
     return module
 
 

@@ -188,7 +188,7 @@ def test_rounding_keeps_the_sign_of_what_becomes_zero(fmt):
     assert np.signbit(got).tolist() == [False, True] * 3, f"{fmt.name}: a zero lost its sign"
 
 
-@pytest.mark.parametrize("fmt", (FP32, FP16), ids=by_name)
+@pytest.mark.parametrize("fmt", [FP32, FP16], ids=by_name)
 def test_rounding_agrees_with_numpy(fmt):
     rng = np.random.default_rng(4)
     exponents = rng.integers(fmt.emin - 30, fmt.emax + 3, 200_000)

@@ -149,11 +149,12 @@ def test_short_inputs_are_drawn_and_long_ones_come_from_a_pool(family):
     pool = round_nearest(function(5, POOL, FP32), FP32)
     assert np.isin(above, pool).all(), f"{family}: a value that is not in the pool of {POOL}"
     if family == "normal":
-        # Of POOL values each is missed with probability (1 - 1/POOL)**count: e**-2 of them here.
+        # Of POOL values each is missed with probability (1 - 1/POOL)**count, e**-2 here. A share
+        # of POOL yes-or-no events has a standard deviation of at most 1 / sqrt(4 POOL).
         share = np.unique(above).size / POOL
         expected = 1.0 - math.exp(-above.size / POOL)
         assert abs(share - expected) <= SIGMAS / math.sqrt(4.0 * POOL), (
-            f"the pool's values are used at the same rate: {share} of them seen, {expected} expected"
+            f"the pool's values are not used evenly: {share} of them seen, {expected} expected"
         )
 
 

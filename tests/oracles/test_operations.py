@@ -1,29 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations: the fast oracle against mpmath of record, against arb, and against written tables."""
+"""Operations: the fast oracle against mpmath of record and against arb."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import itertools
 import math
-import pkgutil
 from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
 
-from assay.oracles import operations as package
 from assay.oracles.double_double import PRODUCT_ERROR, QUOTIENT_ERROR
-from assay.oracles.enclosure import Enclosure, from_mpf
-from assay.oracles.formats import BF16, FP16, FP32, encode, round_nearest
-from assay.oracles.generators import FAMILIES, generate
-from assay.oracles.multiprecision import RELATIVE_ERROR, context, from_fraction
-from assay.oracles.operation import Operation, operation_named, operations
+from assay.oracles.enclosure import from_mpf
+from assay.oracles.formats import BF16, FP16, FP32, round_nearest
+from assay.oracles.generators import generate
+from assay.oracles.multiprecision import RELATIVE_ERROR
+from assay.oracles.operation import operation_named, operations
 
 STORED = (FP32, FP16, BF16)
-NAN, INF = math.nan, math.inf
 # Width that each oracle claims, relative to the result: what its own module derives.
 CLAIMED_WIDTH = {
     "l2_norm": RELATIVE_ERROR,
@@ -293,7 +288,7 @@ def test_softmax_meets_arb(arb, family, fmt):
     x = finite_rows(family, fmt)
     balls = []
     for row in x.tolist():
-        terms = [arb(v).exp() if v > -INF else arb(0) for v in row]
+        terms = [arb(v).exp() if v > -math.inf else arb(0) for v in row]
         total = sum(terms, arb(0))
         balls.extend(term / total for term in terms)
     assert_meets(f"softmax of {family} in {fmt.name}", enclose(op, {"x": x}, {}, fmt), balls)
@@ -314,177 +309,6 @@ def test_rms_norm_meets_arb(arb, family, fmt):
     assert_meets(f"rms_norm of {family} in {fmt.name}", enclose(op, inputs, {}, fmt), balls)
 
 
-# --- special values -------------------------------------------------------------------------------
-
-# operation, policies, parameters, inputs, expected. "n" stands for some finite number that is not
-# zero; the numbers themselves are checked against mpmath.
-ROW = (
-    # input                  l2     softmax          softmax, masked_row=zero
-    ([NAN, 1.0, 2.0], NAN, [NAN] * 3, [NAN] * 3),
-    ([1.0, INF, 2.0], INF, [NAN] * 3, [NAN] * 3),
-    ([1.0, -INF, 2.0], INF, ["n", 0.0, "n"], ["n", 0.0, "n"]),
-    ([-INF, -INF, -INF], INF, [NAN] * 3, [0.0] * 3),
-    ([INF, -INF, 0.0], INF, [NAN] * 3, [NAN] * 3),
-    ([INF, INF, INF], INF, [NAN] * 3, [NAN] * 3),
-    ([NAN, INF, 1.0], NAN, [NAN] * 3, [NAN] * 3),
-    ([NAN, -INF, -INF], NAN, [NAN] * 3, [NAN] * 3),
-    ([-INF, -INF, 5.0], INF, [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]),
-    ([-0.0, -0.0, -0.0], 0.0, ["n"] * 3, ["n"] * 3),
-    ([0.0, 0.0, 0.0], 0.0, ["n"] * 3, ["n"] * 3),
-    ([3.0, 3.0, 3.0], "n", ["n"] * 3, ["n"] * 3),
-    ([2e19, 2e19, 1.0], "n", ["n", "n", 0.0], ["n", "n", 0.0]),
-    ([1e-23, 1e-23, 1e-23], "n", ["n"] * 3, ["n"] * 3),
-    ([3e38, 3e38, -3e38], "n", ["n", "n", 0.0], ["n", "n", 0.0]),
-)
-ONE = (
-    # input, l2, softmax, softmax with masked_row=zero: rows of one element
-    (NAN, NAN, NAN, NAN),
-    (INF, INF, NAN, NAN),
-    (-INF, INF, NAN, 0.0),
-    (-0.0, 0.0, 1.0, 1.0),
-    (7.5, 7.5, 1.0, 1.0),
-)
-RMS = (
-    # x, residual, weight, eps, expected
-    ([NAN, 1.0, 2.0], None, None, 1e-6, [NAN] * 3),
-    ([-INF, -INF, -INF], None, None, 1e-6, [NAN] * 3),
-    ([0.0, -INF, 1.0], None, None, 1e-6, [0.0, NAN, 0.0]),
-    ([0.0, INF, 1.0], None, None, 1e-6, [0.0, NAN, 0.0]),
-    ([0.0, INF, 1.0], None, None, 0.0, [0.0, NAN, 0.0]),
-    ([INF, -INF, 0.0], None, None, 1e-6, [NAN, NAN, 0.0]),
-    ([NAN, INF, 0.0], None, None, 1e-6, [NAN] * 3),
-    ([-0.0, -0.0, -0.0], None, None, 1e-6, [0.0] * 3),
-    ([-0.0, -0.0, -0.0], None, None, 0.0, [NAN] * 3),
-    ([0.0, 0.0, 0.0], None, None, 0.0, [NAN] * 3),
-    ([0.0, 0.0, 5.0], None, None, 0.0, [0.0, 0.0, "n"]),
-    ([3.0, 3.0, 3.0], None, None, 0.0, [1.0] * 3),
-    ([2e19, 2e19, 0.0], None, None, 1e-6, ["n", "n", 0.0]),
-    ([1e-23, 1e-23, 1e-23], None, None, 0.0, ["n"] * 3),
-    ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], None, 1e-6, [0.0] * 3),
-    ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], None, 0.0, [NAN] * 3),
-    ([1.0, 2.0, 3.0], [NAN, 0.0, 0.0], None, 1e-6, [NAN] * 3),
-    ([1.0, INF, 3.0], [1.0, -INF, 0.0], None, 1e-6, [NAN] * 3),
-    ([1.0, INF, 3.0], [1.0, INF, 0.0], None, 1e-6, [0.0, NAN, 0.0]),
-    ([1.0, 0.0, 3.0], [1.0, -INF, 0.0], None, 1e-6, [0.0, NAN, 0.0]),
-    ([1.0, -2.0, 0.0], None, [NAN, 1.0, 2.0], 1e-6, [NAN, "n", 0.0]),
-    ([1.0, -2.0, 0.0], None, [INF, INF, INF], 1e-6, [INF, -INF, NAN]),
-    ([1.0, -2.0, 3.0], None, [-INF, 0.0, -0.0], 1e-6, [-INF, 0.0, 0.0]),
-    ([INF, 1.0, 1.0], None, [1.0, INF, 0.0], 1e-6, [NAN, NAN, 0.0]),
-    ([NAN, 1.0, 1.0], None, [0.0, 1.0, 1.0], 1e-6, [NAN] * 3),
-)
-
-
-def special_cases():
-    """(operation, parameters, inputs, [(policies, expected), ...])"""
-    l2, softmax, rms = (operation_named(n) for n in ("l2_norm", "softmax", "rms_norm"))
-    for row, norm, soft, soft_zero in (*ROW, *(([x], n, [s], [z]) for x, n, s, z in ONE)):
-        inputs = {"x": rows_of(row)}
-        yield l2, {}, inputs, [(policies, [norm]) for policies in policy_combinations(l2)]
-        answers = [({"masked_row": "nan"}, soft), ({"masked_row": "zero"}, soft_zero)]
-        yield softmax, {}, inputs, answers
-    for x, residual, weight, eps, expected in RMS:
-        inputs = {"x": rows_of(x)}
-        if residual is not None:
-            inputs["residual"] = rows_of(residual)
-        if weight is not None:
-            inputs["weight"] = np.array(weight)
-        yield rms, {"eps": eps}, inputs, [(p, expected) for p in policy_combinations(rms)]
-
-
-def told(case):
-    op, params, inputs, _ = case
-    text = " ".join(f"{k}={v.ravel().tolist()}" for k, v in inputs.items())
-    return f"{op.name} {text} {' '.join(f'{k}={v}' for k, v in params.items())}".rstrip()
-
-
-SPECIALS = [pytest.param(*case, id=told(case)) for case in special_cases()]
-
-
-def stored_as_float32(inputs):
-    return {name: round_nearest(values, FP32) for name, values in inputs.items()}
-
-
-def assert_as_in_the_table(what, values, expected):
-    for value, wanted in zip(values, expected, strict=True):
-        if wanted == "n":
-            ok = np.isfinite(value) and value != 0.0
-        else:
-            ok = value == wanted or (np.isnan(value) and np.isnan(wanted))
-        assert ok, f"{what}: got {values}, by the table {expected}"
-
-
-@pytest.mark.parametrize(("op", "params", "inputs", "answers"), SPECIALS)
-def test_special_values_are_those_of_the_table(op, params, inputs, answers):
-    inputs = stored_as_float32(inputs)
-    for policies, expected in answers:
-        exact = enclose(op, inputs, policies, FP32, **params)
-        what = f"{op.name} of {inputs}, {policies}, {params}"
-        assert_as_in_the_table(what, exact.center.ravel().tolist(), expected)
-        assert_no_wider_than_claimed(what, op, exact)
-
-
-@pytest.mark.parametrize(("op", "params", "inputs", "answers"), SPECIALS)
-def test_the_reference_knows_special_values_too(op, params, inputs, answers):
-    inputs = stored_as_float32(inputs)
-    for policies, expected in answers:
-        what = f"reference of {op.name} of {inputs}, {policies}, {params}"
-        try:
-            record = reference(op, inputs, policies, FP32, **params)
-        except ZeroDivisionError as error:
-            pytest.fail(f"{what} raises {error!r}, by the table {expected}")
-        assert_as_in_the_table(what, [float(v) for v in record], expected)
-        assert_agrees(what, enclose(op, inputs, policies, FP32, **params), record)
-
-
-def test_softmax_is_exactly_zero_where_the_input_is_minus_infinity():
-    op = operation_named("softmax")
-    exact = enclose(op, {"x": rows_of([1.0, -INF, -2000.0])}, {}, FP32)
-    assert (exact.center[0, 1], exact.radius[0, 1]) == (0.0, 0.0), "exp(-inf) is 0, not about 0"
-    assert exact.center[0, 2] == 0.0, "exp(-2001) is below what float64 holds"
-    assert exact.radius[0, 2] > 0.0, "but it is not known to be 0"
-
-
-@pytest.mark.parametrize("op", operations().values(), ids=by_name)
-@pytest.mark.parametrize(("rows", "n"), [(3, 0), (1, 0), (0, 4), (0, 0)])
-def test_empty_inputs(op, rows, n):
-    x = np.zeros((rows, n))
-    for policies in policy_combinations(op):
-        exact = enclose(op, {"x": x}, policies, FP32)
-        record = reference(op, {"x": x}, policies, FP32)
-        what = f"{op.name} of {rows} rows of {n}, {policies}; declared: {op.empty}"
-        assert exact.shape == ((rows, 1) if op.whole else (rows, n)), f"{what}: shape {exact.shape}"
-        assert not exact.center.any() and exact.finite.all(), f"{what}: {exact.center}"
-        assert_agrees(what, exact, record)
-
-
-@pytest.mark.parametrize("op", operations().values(), ids=by_name)
-def test_a_row_does_not_depend_on_the_rows_beside_it(op):
-    plain = generate("normal", 1, 3, 1, FP32)
-    rows = [plain[0].tolist()] + [row for row, *_ in ROW]
-    together = enclose(op, {"x": round_nearest(rows_of(*rows), FP32)}, {}, FP32)
-    for i, row in enumerate(rows):
-        alone = enclose(op, {"x": round_nearest(rows_of(row), FP32)}, {}, FP32)
-        for part in ("center", "tail", "radius"):
-            got, expected = getattr(together, part)[i], getattr(alone, part)[0]
-            assert np.array_equal(got, expected, equal_nan=True), (
-                f"{op.name}: {part} of {row} is {got} among other rows and {expected} alone"
-            )
-
-
-@pytest.mark.parametrize("op", operations().values(), ids=by_name)
-def test_inputs_are_left_alone(op):
-    inputs = {o.name: generate("normal", 3, 20, 3, FP32) for o in op.operands}
-    inputs |= {o.name: inputs[o.name][0] for o in op.operands if o.shape == "columns"}
-    before = {name: encode(values, FP32) for name, values in inputs.items()}
-    for values in inputs.values():
-        values.setflags(write=False)
-    for policies in policy_combinations(op):
-        enclose(op, inputs, policies, FP32)
-        reference(op, inputs, policies, FP32)
-    for name, values in inputs.items():
-        assert (encode(values, FP32) == before[name]).all(), f"{op.name} changed its operand {name}"
-
-
 # --- policies that change the mathematics ---------------------------------------------------------
 
 
@@ -501,23 +325,7 @@ def test_rms_norm_with_a_stored_residual_rounds_the_sum(fmt):
     assert (exact.center != rounded.center).any(), "and that is not what residual=exact says"
 
 
-@pytest.mark.parametrize("fmt", STORED, ids=by_name)
-def test_rms_norm_with_a_stored_residual_may_overflow(fmt):
-    op = operation_named("rms_norm")
-    big = fmt.largest * rows_of([1.0, 0.0, 0.5])
-    inputs = {"x": big, "residual": big}
-    exact = enclose(op, inputs, {"residual": "stored"}, fmt)
-    assert_as_in_the_table(
-        f"{fmt.name}: largest + largest, stored", exact.center[0].tolist(), [NAN, 0.0, 0.0]
-    )
-    assert_agrees(
-        f"{fmt.name}: largest + largest, stored",
-        exact,
-        reference(op, inputs, {"residual": "stored"}, fmt),
-    )
-
-
-@pytest.mark.parametrize("fmt", (FP16, BF16), ids=by_name)
+@pytest.mark.parametrize("fmt", [FP16, BF16], ids=by_name)
 def test_rms_norm_with_the_cast_before_the_weight_rounds_twice(fmt):
     op = operation_named("rms_norm")
     x, weight = generate("normal", 2, 40, 21, fmt), generate("normal", 1, 40, 22, fmt)[0]
@@ -552,140 +360,7 @@ def test_range_policies_do_not_change_the_truth():
         assert np.isfinite(naive.center).all(), f"{name}: and it is finite"
 
 
-# --- mpmath ---------------------------------------------------------------------------------------
-
-
-def bits_of(enclosure):
-    parts = (enclosure.center, enclosure.tail, enclosure.radius)
-    return [np.ascontiguousarray(p).view(np.uint64).tolist() for p in parts]
-
-
-@pytest.mark.parametrize("op", operations().values(), ids=by_name)
-def test_the_users_mpmath_is_neither_read_nor_changed(op):
-    x = generate("normal", 2, 30, 31, FP32)
-    expected = bits_of(enclose(op, {"x": x}, {}, FP32))
-    record = [v._mpf_ for v in reference(op, {"x": x}, {}, FP32)]
-    before = (mpmath.mp.prec, mpmath.mp.dps)
-    try:
-        for prec in (5, 53, 1000):
-            mpmath.mp.prec = prec
-            settings = (mpmath.mp.prec, mpmath.mp.dps)
-            again = bits_of(enclose(op, {"x": x}, {}, FP32))
-            record_again = [v._mpf_ for v in reference(op, {"x": x}, {}, FP32)]
-            assert (mpmath.mp.prec, mpmath.mp.dps) == settings, f"{op.name} changed mpmath.mp"
-            assert again == expected, f"{op.name}: enclose depends on mpmath.mp.prec = {prec}"
-            assert record_again == record, f"{op.name}: reference depends on it"
-    finally:
-        mpmath.mp.prec = before[0]
-    assert (mpmath.mp.prec, mpmath.mp.dps) == before, "and it is put back here"
-
-
-def test_contexts_are_separate():
-    one, other = context(100), context(300)
-    assert (one.prec, other.prec) == (100, 300), "each context has its own precision"
-    assert mpmath.mp not in (one, other), "and none is the user's"
-    third = from_fraction(other, Fraction(1, 3))
-    off = abs(as_fraction(third) - Fraction(1, 3)) * 3
-    assert off <= Fraction(1, 2**300), "a Fraction is rounded once, to the context's precision"
-
-
-# --- records --------------------------------------------------------------------------------------
-
-
-def modules():
-    return [
-        importlib.import_module(f"{package.__name__}.{m.name}")
-        for m in pkgutil.iter_modules(package.__path__)
-    ]
-
-
-def test_every_module_is_one_operation_of_its_name():
-    names = [m.__name__.rpartition(".")[2] for m in modules()]
-    assert names, "there are operations"
-    assert [m.OPERATION.name for m in modules()] == names, "a module is named after its operation"
-    assert sorted(operations()) == sorted(names), "and all of them are found"
-
-
-@pytest.mark.parametrize("op", operations().values(), ids=by_name)
-def test_an_operation_is_complete(op):
-    """What a new operation must not forget."""
-    missing = []
-    if not op.formula:
-        missing.append("formula")
-    if not op.families:
-        missing.append("families")
-    if not op.empty:
-        missing.append("empty: what comes of an empty input")
-    if not op.operands:
-        missing.append("operands")
-    if op.kind not in ("whole", "row"):
-        missing.append("kind")
-    for policy in op.policies:
-        if not policy.meaning:
-            missing.append(f"the meaning of policy {policy.name}")
-        missing += [
-            f"{value} in the meaning of policy {policy.name}"
-            for value in policy.values
-            if value.lower() not in policy.meaning.lower() and value != "zero"
-        ]
-    missing += [
-        part for part in ("enclose", "reference", "before") if not callable(getattr(op, part, None))
-    ]
-    if not inspect.getmodule(op.before).__doc__.count("Bound, derived"):
-        missing.append("the derivation of the bound in the module's text")
-    assert not missing, f"{op.name} lacks: {'; '.join(missing)}"
-
-
-@pytest.mark.parametrize("op", operations().values(), ids=by_name)
-def test_an_operation_is_consistent(op):
-    unknown = [f for f in op.families if f not in FAMILIES]
-    assert not unknown, f"{op.name} names data families that do not exist: {unknown}"
-    assert len(set(op.families)) == len(op.families), f"{op.name} names a family twice"
-    for policy in op.policies:
-        assert len(set(policy.values)) == len(policy.values) >= 2, (
-            f"policy {policy.name} of {op.name} is a choice between at least two values"
-        )
-        assert policy.default == policy.values[0], "the default is the first value"
-    assert op.operands[0].name == "x" and op.operands[0].default == "required", (
-        f"{op.name}: every operation reduces an operand called x"
-    )
-    signatures = {"enclose": 4, "reference": 4, "before": 4}
-    for part, count in signatures.items():
-        parameters = inspect.signature(getattr(op, part)).parameters
-        assert len(parameters) == count, f"{op.name}.{part} takes {list(parameters)}"
-
-
 def test_the_tables_here_cover_every_operation():
-    for what, covered in (
-        ("CLAIMED_WIDTH", set(CLAIMED_WIDTH)),
-        ("EDGES", set(EDGES)),
-        ("the tables of special values", {case.values[0].name for case in SPECIALS}),
-    ):
-        lacking = set(operations()) - covered
+    for what, covered in (("CLAIMED_WIDTH", CLAIMED_WIDTH), ("EDGES", EDGES)):
+        lacking = set(operations()) - set(covered)
         assert not lacking, f"add {sorted(lacking)} to {what} in {__file__}"
-
-
-def test_policies_are_filled_in_and_checked():
-    op = operation_named("rms_norm")
-    assert op.check_policies({}) == op.default_policies(), "defaults"
-    assert op.check_policies({"range": "naive"}) == op.default_policies() | {"range": "naive"}
-    with pytest.raises(ValueError, match=r"no policy 'rang'.*cast, residual, range"):
-        op.check_policies({"rang": "naive"})
-    with pytest.raises(ValueError, match=r"range of rms_norm cannot be 'fast'.*scaled, naive"):
-        op.check_policies({"range": "fast"})
-
-
-def test_names_are_looked_up_with_help():
-    assert isinstance(operation_named("softmax"), Operation), "a known name"
-    with pytest.raises(ValueError, match=r"'sofmax'.*l2_norm, rms_norm, softmax"):
-        operation_named("sofmax")
-    op = operation_named("rms_norm")
-    assert op.operand("weight").shape == "columns", "an operand by name"
-    with pytest.raises(ValueError, match=r"no operand 'bias'.*x, weight, residual"):
-        op.operand("bias")
-
-
-def test_enclosures_are_what_oracles_return():
-    for op in operations().values():
-        exact = enclose(op, {"x": generate("normal", 1, 4, 1, FP32)}, {}, FP32)
-        assert isinstance(exact, Enclosure), f"{op.name} returns {type(exact).__name__}"

@@ -293,6 +293,9 @@ def rowwise(wrong: Function, check: str, x: Data, shape: tuple[int, int]) -> Pai
 
 PAIRS = [
     rowwise(times(1.0 + 2.0**-10, softmax), "accuracy", NORMAL, (2, 5)),
+    # The smallest arrays there are: the bound must not be infinite where the exact result is 0.
+    whole(adds_one, "accuracy", rows((0.0, -0.0, 0.0)), 3),
+    whole(adds_one, "accuracy", NORMAL, 0),
     whole(half_squares, "accuracy", rows((1.0 + 2.0**-7,) * 3), 3),
     Pair(
         "accuracy",

@@ -93,9 +93,7 @@ FAULTS = {
         layout=Layout(3, 1),
         launch={"BLOCK_M": 1, "BLOCK_N": 8, "num_warps": 1},
     ),
-    "nan_to_zero": Case(
-        "softmax", "float16", 1, 3, {"x": Literal((("-inf", "nan", "0x1.8p-3"),))}
-    ),
+    "nan_to_zero": Case("softmax", "float16", 1, 3, {"x": Literal((("-inf", "nan", "0x1.8p-3"),))}),
 }
 
 

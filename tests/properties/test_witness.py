@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Witness files: what is written is read back, whole or not at all, and nothing else is accepted."""
+"""Witness files: written whole or not at all, read back as they were, and nothing else accepted."""
 
 from __future__ import annotations
 
@@ -308,6 +308,10 @@ class FullDisk(io.BufferedWriter):
         return 0
 
 
+def open_handles() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 FAILURES: dict[str, tuple[str, Any]] = {
     "write": ("os.fdopen", lambda handle, mode: FullDisk(io.FileIO(handle, mode))),
     "flush to disk": ("os.fsync", full),
@@ -324,7 +328,7 @@ def test_a_failed_write_leaves_what_was_there(
     if there_before:
         path.write_bytes(b"old")
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    handles = len(os.listdir("/proc/self/fd"))
+    handles = open_handles()
     with monkeypatch.context() as patch:
         patch.setattr(*FAILURES[when])
         with pytest.raises(OSError, match="No space left") as error:
@@ -332,7 +336,7 @@ def test_a_failed_write_leaves_what_was_there(
     assert error.value.errno == errno.ENOSPC
     after = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     assert after == before, f"files before: {sorted(before)}, after: {sorted(after)}"
-    assert len(os.listdir("/proc/self/fd")) == handles, "a file was left open"
+    assert open_handles() == handles, "a file was left open"
 
 
 def test_an_interrupted_write_leaves_what_was_there(
