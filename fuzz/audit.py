@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from assay.fuzz.curves import show, show_n, show_share
 from assay.fuzz.fit import Fit, fit
 from assay.kernels import device
 from assay.kernels.record import Kernel
@@ -113,6 +114,7 @@ class Audit:
 
     def show(self) -> None:
         """The table, and where the page is."""
+        from rich.box import SIMPLE_HEAD
         from rich.console import Console
         from rich.markup import escape
         from rich.table import Table
@@ -120,13 +122,17 @@ class Audit:
         console = Console()
         table = Table(
             title="Largest error over all N and families, in ulps of the output",
-            caption="0.5 ulp is a correctly rounded result; beyond: error ahead of the final "
-            "rounding, in ulps of the accumulator",
+            caption="0.5 ulp is a correctly rounded result; share: largest error / proved bound",
+            box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            show_edge=False,
+            pad_edge=False,
         )
         table.add_column("kernel", no_wrap=True)
         table.add_column("dtype", no_wrap=True)
-        for name in ("error", "allowed", "share", "beyond", "at"):
-            table.add_column(name, justify="right" if name != "at" else "left")
+        for name in ("error", "allowed", "share"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("where", no_wrap=True)
         groups: dict[tuple[str, str], list[tuple[str, Point]]] = {}
         for c in self.curves:
             groups.setdefault((c.kernel, c.dtype), []).extend((c.family, p) for p in c.points)
@@ -135,11 +141,10 @@ class Audit:
             table.add_row(
                 kernel,
                 dtype,
-                f"{worst.largest:.3g}",
-                f"{worst.bound:.3g}",
-                f"{max(p.share for _, p in points):.3f}",
-                f"{max(p.excess for _, p in points):.3g}",
-                f"{family}, N = {worst.n}",
+                show(worst.largest),
+                show(worst.bound),
+                show_share(max(p.share for _, p in points)),
+                f"{family} {show_n(worst.n)}",
             )
         console.print(table)
         v = self.versions

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from assay.oracles.formats import FORMATS, Format
 from assay.properties.case import CaseError
-from assay.properties.guard import SIGNED, torch_dtype
+from assay.properties.guard import torch_dtype
 from assay.properties.tensors import load_bits, tensor_names
 
 ALL = pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda f: f.name)
@@ -187,12 +187,11 @@ def test_files_that_are_cut_or_damaged(kind: str, tmp_path: Path) -> None:
 def test_a_header_that_promises_too_much(tmp_path: Path) -> None:
     path = tmp_path / "t.npy"
     np.save(path, np.ones(7, dtype=np.float32))
-    path.write_bytes(path.read_bytes().replace(b"(7,)", b"(9**9,)"))
+    header = b"(7,), }" + b" " * 11
+    content = path.read_bytes()
+    assert header in content, "numpy writes its header in another way"
+    path.write_bytes(content.replace(header, b"(999999999999,), }"))
     refused(path)
-    huge = tmp_path / "huge.npy"
-    np.save(huge, np.ones(7, dtype=np.float32))
-    huge.write_bytes(huge.read_bytes().replace(b"(7,), }       ", b"(1 << 60,), }")[:200])
-    refused(huge)
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
