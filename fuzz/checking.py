@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -73,7 +74,8 @@ class Report:
         platform = device.current()
         name = self.kernel.target or self.kernel.name
         dtypes = list(dict.fromkeys(t.dtype for t in self.tallies))
-        table = Table(title=name, caption="cases run, worst share of the proved bound")
+        console.print(escape(name), soft_wrap=True)
+        table = Table(caption="cases run, worst share of the proved bound")
         table.add_column("check", no_wrap=True)
         for dtype in dtypes:
             table.add_column(dtype)
@@ -91,7 +93,8 @@ class Report:
         for path, text, case in self.witnesses:
             console.print(f"\n[red]{escape(text)}[/red]", highlight=False, soft_wrap=True)
             console.print(f"  smallest case found: {escape(str(case))}", soft_wrap=True)
-            console.print(f"  assay replay {path}", soft_wrap=True, highlight=False)
+            command = f"assay replay {shlex.quote(str(path))}"
+            console.print(f"  {escape(command)}", soft_wrap=True, highlight=False)
         for note in self.notes:
             console.print(escape(note), soft_wrap=True)
 

@@ -83,6 +83,8 @@ def _status() -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _stop(f"{where}{error.strerror or error}", USAGE)
+    except MemoryError:
+        _stop("not enough memory for this input", USAGE)
     except KeyboardInterrupt:
         _stop("interrupted", 130)
 

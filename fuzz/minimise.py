@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -24,7 +25,8 @@ from assay.properties.judge import Verdict
 from assay.properties.launch import supports
 
 # Spelled out from here down; above, the description is what gets smaller.
-_LITERAL_ELEMENTS = 4096
+_LITERAL_ELEMENTS = 1 << 16
+_SHORTEST = 8
 
 
 @dataclass
@@ -189,9 +191,10 @@ def _smaller_shape(case: Case) -> Iterator[Case]:
 
 
 def _smaller(count: int) -> Iterator[int]:
-    """1, then halves from below, then one less: big cuts first."""
+    """The first few, then cuts by a half, a quarter, an eighth, ... down to one less."""
     tried = set()
-    for candidate in (1, 2, 3, count // 4, count // 2, count - count // 4, count - 1):
+    halves = (count - (count >> k) for k in range(1, count.bit_length()))
+    for candidate in (1, 2, 3, 4, 5, count // 4, *halves, count - 1):
         if 0 < candidate < count and candidate not in tried:
             tried.add(candidate)
             yield candidate
@@ -258,7 +261,9 @@ def _fewer_columns(case: Case) -> Iterator[Case]:
     values = _literals(case)
     if values is None or case.n <= 1:
         return
-    for keep in _without(case.n):
+    prefixes = (np.arange(case.n) < k for k in range(1, min(_SHORTEST, case.n)))
+    masks: list[Any] = [*prefixes, *_without(case.n)]
+    for keep in masks:
         smaller = _cut(case, values, keep, columns=True)
         yield smaller
         if case.launch:

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from assay.kernels.arguments import require_power_of_two, require_tensor
+from assay.kernels.arguments import MAX_TILE, require_power_of_two, require_tensor
 from assay.kernels.record import Kernel
 from assay.oracles.depth import TileThenAtomics
 
@@ -32,6 +32,8 @@ def launch(kernel: Any, x: torch.Tensor, *, BLOCK: int = 1024, num_warps: int = 
     """Sum `kernel`'s partials of the array x into one zeroed float32 element and return it."""
     require_tensor("x", x, kernel="l2_norm")
     require_power_of_two("BLOCK", BLOCK, kernel="l2_norm")
+    if BLOCK > MAX_TILE:
+        raise ValueError(f"l2_norm: BLOCK must be at most {MAX_TILE}, got {BLOCK}")
     flat = x if x.ndim == 1 else x.reshape(-1)
     scratch = torch.zeros(1, dtype=torch.float32, device=x.device)
     n = flat.numel()

@@ -43,13 +43,14 @@ def softmax_kernel(
     # -inf is the identity of the maximum, and exp(-inf) the identity of the sum.
     x = tl.load(x_ptr + offsets, mask=mask, other=-float("inf")).to(tl.float32)
     row_max = tl.max(x, axis=1)
-    # Rows past the end hold -inf alone. Their lanes are never stored; this keeps -inf minus -inf,
-    # an invalid operation, out of them.
+    # Rows past the end hold -inf alone. Their lanes are never stored; this and the next guard keep
+    # the invalid operations -inf minus -inf and 0 / 0 out of them.
     row_max = tl.where(rows < n_rows, row_max, 0.0)
     if MASKED_ROW_ZERO:
         row_max = tl.where(row_max == -float("inf"), 0.0, row_max)
     p = tl.exp(x - row_max[:, None])
     row_sum = tl.sum(p, axis=1)
+    row_sum = tl.where(rows < n_rows, row_sum, 1.0)
     if MASKED_ROW_ZERO:
         # Compared with 0 and not with a threshold: a NaN sum must stay NaN.
         row_sum = tl.where(row_sum == 0.0, 1.0, row_sum)

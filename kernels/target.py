@@ -149,7 +149,7 @@ def _load_file(name: str) -> Any:
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UnknownKernel(_failed(name, error)) from error
     finally:
         sys.path.remove(str(path.parent))
@@ -161,10 +161,10 @@ def _load_module(name: str) -> Any:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UnknownKernel(_failed(name, error)) from error
 
 
-def _failed(name: str, error: Exception) -> str:
+def _failed(name: str, error: BaseException) -> str:
     text = " ".join(str(error).split())[:200]
     return f"cannot import {name}: {type(error).__name__}: {text}"

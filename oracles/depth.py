@@ -112,15 +112,28 @@ def _entry(config: Mapping[str, int], name: str) -> int:
         ) from None
 
 
-def tile_depth(block: int, config: Mapping[str, int], dtype: str, platform: Platform) -> int:
-    """h of one `tl.sum` over `block` elements loaded as `dtype`; see the module's text."""
+def tile_depth(
+    block: int,
+    config: Mapping[str, int],
+    dtype: str,
+    platform: Platform,
+    *,
+    contiguous: bool = True,
+) -> int:
+    """h of one `tl.sum` over `block` elements loaded as `dtype`; see the module's text.
+
+    contiguous: the summed axis has stride 1 in memory, as in every case that the suite builds.
+        Where it has not, the compiler lays threads across the rows of the tile first, and a thread
+        may hold all of its elements in one row.
+    """
     if block <= 1:
         return 0
     if platform.is_interpreter:
         return numpy_depth(block)
     warps = config.get("num_warps", 4)
     vector = _VECTOR_BYTES // (format_named(dtype).width // 8)
-    held = min(block, max(vector, math.ceil(block / (_WARP * warps))))
+    elements = block if contiguous else block * config.get("BLOCK_M", 1)
+    held = min(block, max(vector, math.ceil(elements / (_WARP * warps))))
     across = math.ceil(math.log2(math.ceil(block / held)))
     if platform.triton_release >= _PAIRWISE_IN_THREAD_SINCE:
         return math.ceil(math.log2(held)) + across

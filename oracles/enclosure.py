@@ -105,7 +105,7 @@ class Enclosure:
 
     def magnitude(self) -> Float64:
         """An upper bound of |y| in float64; infinite or NaN where the result is."""
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             value = (np.abs(self.center) + np.abs(self.tail) + self.radius) * (1.0 + 2.0**-50)
         return np.where(self.finite, value, self.center)
 
@@ -137,19 +137,32 @@ class Enclosure:
         a tighter oracle must be asked there (Ziv's strategy).
         """
         step = self.ulp(fmt)
+        half = 0.5 * step
         finite = self.finite
         center = np.where(finite, self.center, 0.0)
         nearest = center if fmt is FP64 else np.rint(center / step) * step
-        # The difference is exact: both lie on the grid of float64 near each other.
-        offset = (center - nearest) + self.tail
-        # center may sit on a midpoint where the tail says which side is nearer.
-        up = offset > 0.5 * step
-        down = offset < -0.5 * step
-        nearest = np.where(up, nearest + step, np.where(down, nearest - step, nearest))
-        offset = (center - nearest) + self.tail
-        decided = np.abs(0.5 * step - np.abs(offset)) > self.radius
+        # center - nearest and its distance to a midpoint are exact: all are multiples of one unit
+        # near each other. That distance is zero or at least twice the tail, so adding the tail
+        # leaves the right sign; where center sits on a midpoint, the tail says which is nearer.
+        offset = center - nearest
+        up = (offset - half) + self.tail > 0.0
+        down = (offset + half) + self.tail < 0.0
+        with np.errstate(over="ignore"):
+            nearest = np.where(up, nearest + step, np.where(down, nearest - step, nearest))
+        offset = np.where(np.isinf(nearest), np.copysign(half, -center), center - nearest)
+        # Below a power of two the neighbours lie half as far apart.
+        e = self._binade()
+        power = (np.abs(nearest) == np.ldexp(1.0, np.clip(e, -1074, 1023).astype(np.int32))) & (
+            e > fmt.emin
+        )
+        above = np.where(power & (nearest < 0.0), 0.5 * half, half)
+        below = np.where(power & (nearest > 0.0), 0.5 * half, half)
+        margin = np.minimum(
+            np.abs((above - offset) - self.tail), np.abs((below + offset) + self.tail)
+        )
+        decided = margin * (1.0 - 2.0**-51) > self.radius
         # A midpoint known exactly is a decided tie: rint has already chosen the even neighbour.
-        exact_tie = (self.radius == 0.0) & (np.abs(offset) == 0.5 * step)
+        exact_tie = (self.radius == 0.0) & (margin == 0.0)
         overflow = np.abs(nearest) > fmt.largest
         nearest = np.where(overflow, np.copysign(np.inf, center), nearest)
         return np.where(finite, nearest, self.center), np.where(finite, decided | exact_tie, True)

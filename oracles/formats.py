@@ -49,6 +49,12 @@ class Format:
         return 2.0 ** (self.emin - self.precision + 1)
 
     @property
+    def quiet_nan(self) -> int:
+        """Bits of the positive quiet NaN without payload."""
+        exponent_bits = self.width - self.precision
+        return ((1 << (exponent_bits + 1)) - 1) << (self.precision - 2)
+
+    @property
     def bits_dtype(self) -> np.dtype[np.unsignedinteger]:
         return np.dtype(f"u{self.width // 8}")
 
@@ -122,15 +128,18 @@ def _widen(values: NDArray[np.floating]) -> Float64:
 def encode(values: Float64, fmt: Format) -> Bits:
     """Bit patterns of float64 values rounded to nearest in `fmt` (NaN becomes the quiet NaN)."""
     rounded = round_nearest(values, fmt)
-    if fmt is FP64:
-        return rounded.view(np.uint64)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        if fmt is FP16:
-            return rounded.astype(np.float16).view(np.uint16)
-        single = rounded.astype(np.float32).view(np.uint32)
-    if fmt is FP32:
-        return single
-    return (single >> np.uint32(16)).astype(np.uint16)
+        bits: Bits
+        if fmt is FP64:
+            bits = rounded.view(np.uint64)
+        elif fmt is FP16:
+            bits = rounded.astype(np.float16).view(np.uint16)
+        else:
+            bits = rounded.astype(np.float32).view(np.uint32)
+            if fmt is BF16:
+                bits = (bits >> np.uint32(16)).astype(np.uint16)
+    # Conversions keep a NaN's payload, and a signalling one may stay what it is.
+    return np.where(np.isnan(rounded), fmt.bits_dtype.type(fmt.quiet_nan), bits)
 
 
 def hex_with_bits(value: float, fmt: Format) -> str:

@@ -33,6 +33,10 @@ SPECIAL_VALUES = (
 )
 
 
+# A float64 copy of more would not fit the memory of any machine at hand.
+_MOST_ELEMENTS = 1 << 34
+
+
 class CaseError(ValueError):
     """A case that cannot be built, with what was expected (exit status 2)."""
 
@@ -214,6 +218,10 @@ def build(case: Case, base: Path | None = None) -> Problem:
         raise CaseError(str(error)) from None
     if case.rows < 0 or case.n < 0:
         raise CaseError(f"rows and n must not be negative, got {case.rows} and {case.n}")
+    if case.rows * case.n > _MOST_ELEMENTS:
+        raise CaseError(
+            f"a case may have up to {_MOST_ELEMENTS} elements, got {case.rows} x {case.n}"
+        )
     if operation.whole and case.rows != 1:
         raise CaseError(
             f"{operation.name} reduces the whole array: rows must be 1, got {case.rows}"

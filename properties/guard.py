@@ -39,7 +39,7 @@ POISONS: dict[str, dict[str, int]] = {
     },
 }
 
-SIGNED = {16: torch.int16, 32: torch.int32, 64: torch.int64}
+SIGNED = {8: torch.int8, 16: torch.int16, 32: torch.int32, 64: torch.int64}
 _TORCH = {
     FP64.name: torch.float64,
     FP32.name: torch.float32,
@@ -47,6 +47,24 @@ _TORCH = {
     BF16.name: torch.bfloat16,
 }
 _FORMAT = {torch.float64: FP64, torch.float32: FP32, torch.float16: FP16, torch.bfloat16: BF16}
+
+
+# For counters and locks: nothing that a kernel would count to.
+_INTEGER = {"nan": 0x5A5A_A5A5_5A5A_A5A5, "huge": 0x7E5A_A5A5_5A5A_A5A5}
+# Width in bits and the pattern for each poison.
+_PATTERNS: dict[torch.dtype, tuple[int, dict[str, int]]] = {
+    dtype: (fmt.width, {poison: POISONS[poison][fmt.name] for poison in POISONS})
+    for dtype, fmt in _FORMAT.items()
+} | {
+    dtype: (width, {poison: bits >> (64 - width) for poison, bits in _INTEGER.items()})
+    for dtype, width in (
+        (torch.int8, 8),
+        (torch.uint8, 8),
+        (torch.int16, 16),
+        (torch.int32, 32),
+        (torch.int64, 64),
+    )
+}
 
 
 def torch_dtype(fmt: Format) -> torch.dtype:
@@ -76,18 +94,7 @@ class Block:
         """What was overwritten outside the payload, or in an operand; None if nothing was."""
         span = self.whole.numel() - 2 * self.zone
         if self.before is None:
-            guards = (self.whole[: self.zone], self.whole[self.zone + span :])
-            changed = [torch.nonzero(g != self.pattern).flatten() for g in guards]
-            if not changed[0].numel() and not changed[1].numel():
-                return None
-            parts = []
-            if changed[0].numel():
-                nearest = self.zone - int(changed[0].max())
-                parts.append(f"{changed[0].numel()} elements, up to {nearest} before the first")
-            if changed[1].numel():
-                nearest = int(changed[1].max()) + 1
-                parts.append(f"{changed[1].numel()} elements, up to {nearest} after the last")
-            return f"wrote outside {self.name}: {'; '.join(parts)}"
+            return self._damage_outside(span)
         if torch.equal(self.whole, self.before):
             return None
         places = torch.nonzero(self.whole != self.before).flatten() - self.zone
@@ -102,6 +109,28 @@ class Block:
             f"wrote {places.numel()} elements around the operand {self.name}, first at offset "
             f"{first} from its start"
         )
+
+    def _damage_outside(self, span: int) -> str | None:
+        """What was written around fresh memory, or in the gaps of its strides."""
+        changed = self.whole != self.pattern
+        payload = changed[self.zone : self.zone + span]
+        payload.as_strided(self.view.shape, self.view.stride(), payload.storage_offset()).fill_(
+            False
+        )
+        places = torch.nonzero(changed).flatten() - self.zone
+        if not places.numel():
+            return None
+        before, after = places[places < 0], places[places >= span]
+        within = places.numel() - before.numel() - after.numel()
+        parts = []
+        if before.numel():
+            parts.append(f"{before.numel()} elements, up to {-int(before.min())} before the first")
+        if within:
+            parts.append(f"{within} elements in the gaps between its rows")
+        if after.numel():
+            farthest = int(after.max()) - span + 1
+            parts.append(f"{after.numel()} elements, up to {farthest} after the last")
+        return f"wrote outside {self.name}: {'; '.join(parts)}"
 
 
 class Guard:
@@ -124,22 +153,22 @@ class Guard:
             span = max(0, (rows - 1) * stride[0] + n) if rows and n else 0
         else:
             stride, span = (1,), bits.numel()
-        block = self._allocate(name, tuple(bits.shape), stride, span, fmt, offset)
+        dtype = torch_dtype(fmt)
+        block = self._allocate(name, tuple(bits.shape), stride, span, dtype, offset)
         block.view.view(SIGNED[fmt.width]).copy_(bits)
         block.before = block.whole.clone()
         return block.view
 
-    def fresh(self, like: torch.Tensor, *, zero: bool) -> torch.Tensor:
-        """Guarded memory of `like`'s shape, strides and dtype: poisoned, or zeroed."""
-        fmt = format_of(like.dtype)
-        if fmt is None or like.numel() == 0 or like.layout is not torch.strided:
+    def fresh(self, like: torch.Tensor, *, filled: bool) -> torch.Tensor:
+        """Guarded memory of `like`'s shape, strides and dtype: with its values, or poisoned."""
+        if like.dtype not in _PATTERNS or like.numel() == 0 or like.layout is not torch.strided:
             return like
         span = 1 + sum((s - 1) * t for s, t in zip(like.shape, like.stride(), strict=True))
-        kind = "zeroed memory" if zero else "output or scratch memory"
+        kind = "filled memory" if filled else "output or scratch memory"
         name = f"{kind} of shape {tuple(like.shape)}"
-        block = self._allocate(name, tuple(like.shape), like.stride(), span, fmt, 0)
-        if zero:
-            block.view.zero_()
+        block = self._allocate(name, tuple(like.shape), like.stride(), span, like.dtype, 0)
+        if filled:
+            block.view.copy_(like)
         return block.view
 
     def _allocate(
@@ -148,15 +177,16 @@ class Guard:
         shape: tuple[int, ...],
         stride: tuple[int, ...],
         span: int,
-        fmt: Format,
+        dtype: torch.dtype,
         offset: int,
     ) -> Block:
-        zone = ZONE_BYTES // (fmt.width // 8)
-        pattern = _as_signed(POISONS[self.poison][fmt.name], fmt.width)
+        width, patterns = _PATTERNS[dtype]
+        zone = ZONE_BYTES // (width // 8)
+        pattern = _as_signed(patterns[self.poison], width)
         # The offset moves the payload off the allocation's alignment.
         total = 2 * zone + span + 2 * offset
-        whole = torch.full((total,), pattern, dtype=SIGNED[fmt.width], device=self.device)
-        view = whole.view(torch_dtype(fmt)).as_strided(shape, stride, zone + offset)
+        whole = torch.full((total,), pattern, dtype=SIGNED[width], device=self.device)
+        view = whole.view(dtype).as_strided(shape, stride, zone + offset)
         block = Block(name, whole, view, zone + offset, pattern)
         self.blocks.append(block)
         self._owned[whole.untyped_storage().data_ptr()] = block
@@ -171,8 +201,27 @@ class Guard:
         return [line for line in (block.damage() for block in self.blocks) if line]
 
 
-_EMPTY = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
-_ZERO = ("zeros", "zeros_like", "new_zeros")
+_EMPTY = (
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+)
+_FILLED = (
+    "zeros",
+    "zeros_like",
+    "new_zeros",
+    "ones",
+    "ones_like",
+    "new_ones",
+    "full",
+    "full_like",
+    "new_full",
+    "clone",
+    "_to_copy",
+)
 
 
 class FreshMemory(TorchDispatchMode):
@@ -185,6 +234,7 @@ class FreshMemory(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if name in _EMPTY or name in _ZERO:
-            return self.guard.fresh(result, zero=name in _ZERO)
+        here = isinstance(result, torch.Tensor) and result.device.type == self.guard.device
+        if here and (name in _EMPTY or name in _FILLED):
+            return self.guard.fresh(result, filled=name in _FILLED)
         return result

@@ -180,6 +180,8 @@ def _read(
 
     if not isinstance(out, torch.Tensor):
         return wrong(f"returned {type(out).__name__}, expected a tensor")
+    if out.layout is not torch.strided:
+        return wrong(f"returned a {out.layout} tensor, expected a strided one")
     fmt = format_of(out.dtype)
     if fmt is None:
         return wrong(f"returned dtype {str(out.dtype).removeprefix('torch.')}, expected a float")

@@ -78,7 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
         try:
             where = device.select()
-        except device.EnvironmentLacks as error:
+        except (device.EnvironmentLacks, ValueError) as error:
             raise pytest.UsageError(str(error)) from None
         if where != "cuda":
             for item in gpu_marked:
@@ -153,7 +153,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
     try:
         platform = _platform()
-    except EnvironmentLacks as error:
+    except (EnvironmentLacks, ValueError) as error:
         raise pytest.UsageError(str(error)) from None
     where = f"assay: {platform.device} ({platform.name}), Triton {platform.triton}"
     return [f"{where}, torch {platform.torch}"]

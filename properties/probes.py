@@ -86,6 +86,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("zero row", "EPS-FORMULA", "rms_norm", lambda d: _rms(1, 3, d, x=_row(0.0, 0.0, 0.0))),
     Probe("residual, N = 5", "COVERAGE", "rms_norm", lambda d: _rms(2, 5, d, x=Recipe("normal", 1), residual=Recipe("normal", 2))),
     Probe("residual, N = 8", "COVERAGE", "rms_norm", lambda d: _rms(2, 8, d, x=Recipe("normal", 1), residual=Recipe("normal", 2))),
+    Probe("residual of whole numbers", "COVERAGE", "rms_norm", lambda d: _rms(3, 7, d, x=Recipe("integers", 1), residual=Recipe("integers", 2))),
     Probe("row of 300", "LOWP-ACC", "rms_norm", lambda d: _rms(1, 6, d, x=Recipe("constant", specials=(Special(value_text(300.0)),)), weight=Recipe("uniform"))),
     Probe("weight with a full significand", "NORM-CONV", "rms_norm", lambda d: _rms(3, 40, d, x=Recipe("normal"), weight=Recipe("uniform", 5))),
     Probe("squares overflow", "SQ-RANGE", "rms_norm", lambda d: _rms(1, 3, d, x=Recipe("uniform", 1, _top(d, 66)))),

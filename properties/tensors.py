@@ -49,8 +49,6 @@ def _load(path: Path, name: str, stat: tuple[int, int]) -> Tensor:
 
 
 def _rows(bits: Any, fmt: Format) -> Tensor:
-    if bits.ndim == 0:
-        raise CaseError("expected a tensor of rank 1 or more, got a scalar")
     n = bits.shape[-1]
     rows = int(np.prod(bits.shape[:-1], dtype=np.int64))
     return Tensor(np.ascontiguousarray(bits).reshape(rows, n), fmt)
@@ -59,8 +57,13 @@ def _rows(bits: Any, fmt: Format) -> Tensor:
 def _from_npy(path: Path) -> Tensor:
     try:
         array = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, MemoryError) as error:
         raise CaseError(f"{path} is no readable .npy file: {_one_line(error)}") from None
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise CaseError(f"{path} is an .npz archive: expected one array in an .npy file")
+    if array.ndim == 0:
+        raise CaseError(f"{path} holds a scalar: expected a tensor of rank 1 or more")
     fmt = _NUMPY.get(array.dtype.name)
     if fmt is None:
         raise CaseError(
@@ -101,6 +104,8 @@ def _from_safetensors(path: Path, name: str) -> Tensor:
     with _readable(path), safe_open(str(path), framework="pt") as file:
         names = sorted(file.keys())
         listed = ", ".join(names) or "(none)"
+        if not names:
+            raise CaseError(f"{path} holds no tensor")
         if not name:
             if len(names) != 1:
                 raise CaseError(f"{path} holds several tensors, add ':NAME' of one of: {listed}")
@@ -108,6 +113,8 @@ def _from_safetensors(path: Path, name: str) -> Tensor:
         if name not in names:
             raise CaseError(f"{path} has no tensor {name!r}: expected one of {listed}")
         tensor = file.get_tensor(name)
+    if tensor.ndim == 0:
+        raise CaseError(f"{path}:{name} is a scalar: expected a tensor of rank 1 or more")
     fmt = formats.get(tensor.dtype)
     if fmt is None:
         raise CaseError(

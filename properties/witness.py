@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -135,12 +136,15 @@ def save(witness: Witness, folder: Path, *, base: Path | None = None) -> Path:
     stem = f"{witness.operation}-{_safe(witness.kernel)}-{witness.check}"
     stem += f"-{hashlib.sha256(repr(sorted(witness.inputs.items())).encode()).hexdigest()[:8]}"
     path = folder / f"{stem}.json"
-    witness = msgspec.structs.replace(witness, replay=f"assay replay {path}")
+    witness = msgspec.structs.replace(witness, replay=f"assay replay {shlex.quote(str(path))}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         witness = _with_files(witness, folder, stem, base)
         write_atomically(path, encode(witness))
     except OSError as error:
+        # No tensor file without the witness that speaks of it.
+        if not path.exists():
+            (folder / f"{stem}.safetensors").unlink(missing_ok=True)
         raise WitnessError(f"cannot write {path}: {error.strerror or error}") from None
     return path
 
@@ -170,6 +174,7 @@ def _with_files(witness: Witness, folder: Path, stem: str, base: Path | None) ->
         name = temporary.name
     try:
         save_file({k: as_torch(problem.tensors[k]) for k in large}, name)
+        Path(name).chmod(0o644)
         Path(name).replace(folder / file)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -52,7 +52,8 @@ def enclose(inputs: Inputs, params: Params, policies: Policies, out_format: Form
     return Enclosure(
         np.where(plain, exact.center, special),
         np.where(plain, exact.tail, 0.0),
-        np.where(plain, exact.radius, 0.0),
+        # A sum of zeros is zero exactly.
+        np.where(plain & (exact.center > 0.0), exact.radius, 0.0),
     )
 
 

@@ -104,11 +104,14 @@ def enclose(inputs: Inputs, params: Params, policies: Policies, out_format: Form
     w = np.where(np.isfinite(weight), weight, 1.0)
     t, tt, _, r = _normalised(h, l, params["eps"])
     if policies["cast"] == "before_weight":
-        stored, decided = with_relative_error(t, tt, _RELATIVE_ERROR).round(out_format)
+        normalised = with_relative_error(t, tt, _RELATIVE_ERROR)
+        stored, decided = normalised.round(out_format)
         stored = np.where(np.isfinite(stored), stored, 0.0)
         y, yt = two_product(stored, w)
         exact = exactly(y)
-        exact = Enclosure(exact.center, yt, np.where(decided, 0.0, np.abs(y) * 2.0 * out_format.u))
+        exact = Enclosure(
+            exact.center, yt, np.where(decided, 0.0, np.abs(w) * normalised.ulp(out_format))
+        )
     else:
         y, yt = multiply(t, tt, w, np.zeros_like(w))
         exact = with_relative_error(y, yt, _RELATIVE_ERROR)
@@ -140,7 +143,8 @@ def reference(inputs: Inputs, params: Params, policies: Policies, out_format: Fo
                 h = [_round_mpf(ctx, v, out_format) for v in h]
         v = ctx.fsum(h, squared=True) / max(1, len(h)) + ctx.mpf(params["eps"])
         for a, w in zip(h, weight[i].tolist(), strict=True):
-            t = a / ctx.sqrt(v)
+            # By IEEE rules 0 / 0 is NaN; mpmath raises instead.
+            t = a / ctx.sqrt(v) if v != 0 else ctx.nan
             if policies["cast"] == "before_weight":
                 t = _round_mpf(ctx, t, out_format)
             results.append(t * ctx.mpf(w))
@@ -155,7 +159,8 @@ def _round_mpf(ctx: Any, value: Any, fmt: Format) -> Any:
     if abs(value) >= ctx.ldexp(1, e + 1):  # the logarithm may land one too low
         e += 1
     step = ctx.ldexp(1, e - fmt.precision + 1)
-    return ctx.nint(value / step) * step
+    rounded = ctx.nint(value / step) * step
+    return rounded if abs(rounded) <= fmt.largest else ctx.sign(value) * ctx.inf
 
 
 def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -> Float64:

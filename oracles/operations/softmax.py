@@ -85,8 +85,10 @@ def _distinct(values_: bytes, counts_: bytes) -> tuple[Float64, Float64, Float64
     h, l = divide(heads, tails, np.full_like(heads, s_head), np.full_like(heads, s_tail))
     # The terms cut off are each below 2**-1150 beside a sum of at least 1.
     found = with_relative_error(h, l, QUOTIENT_ERROR + cut * 2.0**-1000)
+    # Near float64's own underflow tails get lost: an absolute radius far below float32's.
+    radius = np.where(found.center < 2.0**-880, found.radius + 2.0**-1000, found.radius)
     # exp(-inf) is zero exactly; every other exponential that was cut is below the radius.
-    return found.center, found.tail, np.where(np.isneginf(values), 0.0, found.radius)
+    return found.center, found.tail, np.where(np.isneginf(values), 0.0, radius)
 
 
 # A row comes again under permutation, and in other checks of one case. 2048 rows of 2048 values are

@@ -242,15 +242,11 @@ def test_layouts(launcher: Callable[..., torch.Tensor], name: str, shape: str) -
     plain = launcher(x.contiguous().clone())
     assert torch.equal(out, plain), f"{shape}: {out} strided, {plain} contiguous"
     assert torch.equal(x, before), f"{shape}: the input was changed"
-    if not out.numel():
-        return
-    exact = {
-        "softmax": lambda v: torch.softmax(v, -1),
-        "l2_norm": lambda v: torch.sqrt((v * v).sum()),
-        "rms_norm": lambda v: v * torch.rsqrt((v * v).mean(-1, keepdim=True) + 1e-6),
-    }[name](x.double())
-    # Enough to see a wrong element; how exact it is, the checks say.
-    torch.testing.assert_close(out, exact.float(), msg=lambda m: f"{shape}: {m}")
+    if not whole:
+        rows = plain.reshape(-1, x.shape[-1]) if x.numel() else plain
+        for i, row in enumerate(x.reshape(rows.shape)):
+            alone = launcher(row.contiguous().clone())
+            assert torch.equal(rows[i], alone), f"{shape}: row {i} is {rows[i]}, alone {alone}"
 
 
 def test_the_norm_of_nothing_is_zero() -> None:

@@ -318,8 +318,14 @@ def measured(tmp_path_factory):
 
 
 def claimed(request, triton):
-    config = {"num_warps": request["num_warps"]}
-    return tile_depth(request["block"], config, DTYPES[request["dtype"]], platform(triton=triton))
+    config = {"num_warps": request["num_warps"], "BLOCK_M": request.get("rows", 1)}
+    return tile_depth(
+        request["block"],
+        config,
+        DTYPES[request["dtype"]],
+        platform(triton=triton),
+        contiguous=request["layout"] != "transposed",
+    )
 
 
 @needs_triton

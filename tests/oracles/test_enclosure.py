@@ -128,6 +128,9 @@ def test_magnitude_is_an_upper_bound_and_not_by_much():
         assert top <= Fraction(size[i]), f"{size[i]!r} is below the enclosure's end {float(top)!r}"
         # The code adds 2**-50; a tail of the other sign and three roundings are 2**-51 at most.
         assert Fraction(size[i]) <= top * (1 + Fraction(1, 2**49)), "and it is a tight bound"
+    wide = enclosure((0.0, 0.0, 3.0), (1.0, 0.5, 0.25), (-1.0, -0.5, 0.25), (1.0, 2.0**-54, 0.0))
+    for i, top in enumerate((Fraction(3), Fraction(7, 4), Fraction(7, 4), 1 + Fraction(1, 2**54))):
+        assert top <= Fraction(wide.magnitude()[i]), "tail and radius count, however large they are"
     special = exactly(np.array([np.nan, np.inf])).magnitude()
     assert np.isnan(special[0]) and np.isinf(special[1]), "NaN and infinity stay"
 

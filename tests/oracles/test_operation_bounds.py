@@ -65,6 +65,11 @@ def add_as_numpy(terms):
     return terms.sum(axis=1, dtype=F32)
 
 
+def add_accurately(terms):
+    """One rounding in all: what is left of the bound is that of everything but the sum."""
+    return terms.astype(np.float64).sum(axis=1).astype(F32)
+
+
 TILE = 32
 
 
@@ -97,7 +102,9 @@ ORDERS = (
     Order("sequential", add_sequentially, lambda n: max(0, n - 1)),
     Order("tree", add_as_a_tree, tree_depth),
     Order("numpy", add_as_numpy, numpy_depth),
+    Order("float64, rounded once", add_accurately, lambda n: 1),
 )
+SEQUENTIAL, TREE, NUMPY, ACCURATE = ORDERS
 ATOMIC = Order(
     "tiles, then atomics",
     lambda terms: tiles_then_atomics(terms, flush=False),
@@ -163,6 +170,30 @@ class Approximate:
         # rsqrt.approx.ftz, 2**-22.9, and a subnormal argument counts as zero.
         v = np.where(v < F32(FP32.smallest_normal), F32(0.0), v)
         return self._off(1.0 / np.sqrt(v.astype(np.float64)), 2.0**-22.9 - U)
+
+
+class Adverse(Approximate):
+    """The GPU's primitives where all their errors make the largest softmax too large.
+
+    The exponential of 0 and the quotient are the largest float32 values within 2 ulp of the truth,
+    every other exponential the smallest one.
+    """
+
+    def exp(self, t):
+        product = (t * F32(math.log2(math.e))).astype(F32)
+        exact = np.exp2(product.astype(np.float64))
+        return np.where(t == 0.0, within_two_ulps(exact, 1.0), within_two_ulps(exact, -1.0))
+
+    def divide(self, a, b):
+        return within_two_ulps(a.astype(np.float64) / b.astype(np.float64), 1.0)
+
+
+def within_two_ulps(exact, side):
+    """The float32 farthest from `exact` to one side that is no more than 2 ulp away."""
+    limit = exact + side * 2.0 * ulp(exact, FP32)
+    nearest = limit.astype(F32)
+    beyond = side * (nearest.astype(np.float64) - limit) > 0.0
+    return np.where(beyond, np.nextafter(nearest, F32(-side * np.inf)), nearest).astype(F32)
 
 
 def cast(values, fmt, primitives, on_host=False):
@@ -356,6 +387,41 @@ def test_no_adversarial_softmax_exceeds_the_bound(n):
                     assert_within(told, judged(replace(question, fmt=fmt), order, primitives))
 
 
+@pytest.mark.parametrize("name", ["l2_norm", "rms_norm"])
+@pytest.mark.parametrize("n", [2, 3])
+def test_short_rows_stay_within_the_bound_and_come_near_it(name, n):
+    """With an addition or two, the other roundings of the formula are as large as the sum's."""
+    question = ask(name, {"x": generate("uniform", 4000, n, 17, FP32)})
+    for primitives in primitives_for(TREE):
+        judgement = judged(question, TREE, primitives)
+        told = f"{name} of {n} values, {primitives.platform.device}"
+        assert_within(told, judgement)
+        assert reached(judgement) >= NOT_VACUOUS, f"{told}: {reached(judgement)} of the bound"
+
+
+def test_nearly_every_rounding_of_a_norm_may_go_one_way():
+    """Found by random search: two squares, their sum and its root all round up by nearly u."""
+    x = np.array([[float.fromhex("0x1.6e5b1ep+0"), float.fromhex("0x1.6d7ca6p+0")]])
+    judgement = judged(ask("l2_norm", {"x": x}), TREE, Exact())
+    assert_within("l2_norm of two values with unlucky roundings", judgement)
+    assert reached(judgement) >= NOT_VACUOUS, f"{reached(judgement)} of the bound"
+
+
+def test_softmax_stays_within_its_bound_when_all_exponentials_err_alike():
+    """2047 equal terms, each too small by nearly all that the argument's roundings may do."""
+    n, maximum = 2048, F32(1.0 / 3.0)
+    x = np.linspace(-6.5, -6.0, 20_001).astype(F32)
+    t = x - maximum
+    true = np.exp(x.astype(np.float64) - float(maximum))
+    lost = 1.0 - Adverse(1).exp(t) / true
+    row = np.full((1, n), float(x[np.argmax(lost)]))
+    row[0, 0] = float(maximum)
+    question = ask("softmax", {"x": row})
+    judgement = judged(question, ACCURATE, Adverse(1))
+    assert_within("softmax whose exponentials all err alike", judgement)
+    assert reached(judgement) >= NOT_VACUOUS, f"{reached(judgement)} of the bound"
+
+
 @pytest.mark.parametrize("eps", [0.0, 1e-6, 1e-5, 2.0**-130])
 def test_no_eps_exceeds_the_bound(eps):
     rng = np.random.default_rng(3)
@@ -369,8 +435,6 @@ def test_no_eps_exceeds_the_bound(eps):
 
 
 # --- not vacuous ----------------------------------------------------------------------------------
-
-SEQUENTIAL, TREE, NUMPY = ORDERS
 
 
 def test_sequential_l2_norm_comes_near_its_bound():

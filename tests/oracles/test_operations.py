@@ -255,16 +255,20 @@ def ball_ends(ball):
     return exact(ball.lower()), exact(ball.upper())
 
 
-def assert_meets(what, enclosure, balls):
-    found = flat(enclosure)
-    for i, ball in enumerate(balls):
+def assert_meets(what, op, inputs, fmt, balls):
+    """The enclosure has a point of each ball, and mpmath's result is as good as it claims."""
+    found = flat(enclose(op, inputs, {}, fmt))
+    record = reference(op, inputs, {}, fmt)
+    for i, (ball, value) in enumerate(zip(balls, record, strict=True)):
         (lo, hi), (blo, bhi) = found.interval(i), ball_ends(ball)
-        # A ball of 300 bits is a point beside our radius: it must not lie outside by more.
-        assert lo <= bhi and blo <= hi, (
-            f"{what}: element {i}: arb says {ball}, the enclosure is [{float(lo)!r}, {float(hi)!r}]"
-        )
-        assert bhi - blo <= (abs(blo) + abs(bhi)) * Fraction(RELATIVE_ERROR), (
-            f"{what}: arb's own ball is too wide to be an opinion"
+        assert lo <= bhi, f"{what}: element {i}: arb says {ball}, the enclosure begins at {lo}"
+        assert blo <= hi, f"{what}: element {i}: arb says {ball}, the enclosure ends at {hi}"
+        claimed = max(abs(blo), abs(bhi)) * Fraction(RELATIVE_ERROR)
+        assert bhi - blo <= claimed, f"{what}: arb's own ball is too wide to be an opinion"
+        exact = as_fraction(value)
+        assert blo - claimed <= exact <= bhi + claimed, (
+            f"{what}: element {i}: mpmath says {value}, arb {ball}: farther apart than the claimed "
+            f"relative error of {RELATIVE_ERROR}"
         )
 
 
@@ -278,7 +282,7 @@ def test_l2_norm_meets_arb(arb, family, fmt):
     op = operation_named("l2_norm")
     x = finite_rows(family, fmt)
     balls = [sum((arb(v) * arb(v) for v in row), arb(0)).sqrt() for row in x.tolist()]
-    assert_meets(f"l2_norm of {family} in {fmt.name}", enclose(op, {"x": x}, {}, fmt), balls)
+    assert_meets(f"l2_norm of {family} in {fmt.name}", op, {"x": x}, fmt, balls)
 
 
 @pytest.mark.parametrize("fmt", STORED, ids=by_name)
@@ -291,7 +295,7 @@ def test_softmax_meets_arb(arb, family, fmt):
         terms = [arb(v).exp() if v > -math.inf else arb(0) for v in row]
         total = sum(terms, arb(0))
         balls.extend(term / total for term in terms)
-    assert_meets(f"softmax of {family} in {fmt.name}", enclose(op, {"x": x}, {}, fmt), balls)
+    assert_meets(f"softmax of {family} in {fmt.name}", op, {"x": x}, fmt, balls)
 
 
 @pytest.mark.parametrize("fmt", STORED, ids=by_name)
@@ -306,7 +310,7 @@ def test_rms_norm_meets_arb(arb, family, fmt):
         v = sum((a * a for a in h), arb(0)) / len(h) + arb(op.params["eps"])
         balls.extend(a / v.sqrt() * arb(w) for a, w in zip(h, weight.tolist(), strict=True))
     inputs = {"x": x, "weight": weight, "residual": residual}
-    assert_meets(f"rms_norm of {family} in {fmt.name}", enclose(op, inputs, {}, fmt), balls)
+    assert_meets(f"rms_norm of {family} in {fmt.name}", op, inputs, fmt, balls)
 
 
 # --- policies that change the mathematics ---------------------------------------------------------

@@ -271,15 +271,25 @@ class Odd(BaseException):
         (AssertionError(), "raised AssertionError: "),
         (MemoryError(), "raised MemoryError: "),
         (KeyError("x"), "raised KeyError: 'x'"),
+        (SystemExit(5), "raised SystemExit: 5"),
     ],
-    ids=lambda e: type(e).__name__ if isinstance(e, Exception) else "",
+    ids=lambda e: type(e).__name__ if isinstance(e, BaseException) else "",
 )
-def test_raising_is_reported(error: Exception, text: str) -> None:
+def test_raising_is_reported(error: BaseException, text: str) -> None:
     def raises(x: torch.Tensor) -> torch.Tensor:
         raise error
 
     found = one(softmax_like(raises), softmax_problem(2, 5, Recipe("normal")))
     assert (found.bits, found.error) == (None, text)
+
+
+def test_what_a_kernel_prints_is_kept_off_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    def prints(x: torch.Tensor) -> torch.Tensor:
+        print("hello")
+        return x.clone()
+
+    one(softmax_like(prints), softmax_problem(1, 3, Recipe("ones")))
+    assert capsys.readouterr().out == "", "it would stand between the JSON of --json"
 
 
 def test_a_long_message_is_cut() -> None:
