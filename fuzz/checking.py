@@ -20,7 +20,7 @@ from assay.properties.checks import Kept, checks_for, run_check
 from assay.properties.launch import supports
 from assay.properties.search import Tally, investigate
 from assay.properties.tensors import load_bits
-from assay.properties.witness import literal_if_small, make, save
+from assay.properties.witness import WitnessError, literal_if_small, make, save
 
 
 @dataclass
@@ -52,7 +52,9 @@ class Report:
                     "skipped": t.skipped,
                     "failed": t.failure is not None,
                     "probe": t.probe,
-                    "worst_share_of_bound": t.worst_share,
+                    "worst_share_of_bound": t.worst_share
+                    if t.worst_share != float("inf")
+                    else None,
                     "worst_ulps": t.worst_ulps if t.worst_ulps != float("inf") else None,
                     "message": t.failure[1].message if t.failure else None,
                 }
@@ -124,6 +126,8 @@ def check_kernel(
     Raises CaseError for tensors that do not fit the operation.
     """
     report = Report(kernel)
+    # A kernel may change the working folder.
+    out = None if out is None else Path(os.path.relpath(out.resolve()))
     chosen = [c.name for c in checks_for(kernel.operation) if not only or c.name in only]
     if not chosen:
         raise ValueError(
@@ -167,8 +171,13 @@ def _write_witness(report: Report, tally: Tally, out: Path) -> None:
     assert tally.failure is not None
     smallest = minimise(report.kernel, tally.check, *tally.failure)
     case = literal_if_small(smallest.case, build(smallest.case))
-    path = save(make(report.kernel, case, smallest.verdict), out)
     text = f"{tally.check} ({tally.dtype}): {smallest.verdict.message}"
+    try:
+        path = save(make(report.kernel, case, smallest.verdict), out)
+    except WitnessError as error:
+        # The finding is worth more than its file.
+        report.notes += [text, f"  smallest case found: {case}", f"  no witness: {error}"]
+        return
     report.witnesses.append((path, text, case))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -63,7 +64,8 @@ PolicyOption = Annotated[
     typer.Option("--policy", help="Claimed policy, NAME=VALUE; `assay list` names them."),
 ]
 
-FAILED, USAGE, ENVIRONMENT = 1, 2, 3
+# An internal error must not look like a finding: sysexits.h calls it EX_SOFTWARE.
+FAILED, USAGE, ENVIRONMENT, INTERNAL = 1, 2, 3, 70
 
 
 @contextmanager
@@ -367,7 +369,16 @@ def doctor(as_json: JsonOption = False) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `assay` command."""
     run: Callable[..., Any] = app
-    run(args=arguments)
+    try:
+        run(args=arguments)
+    except BrokenPipeError:
+        # The reader of our output has seen enough.
+        sys.stderr.close()
+        raise SystemExit(0) from None
+    except Exception:  # noqa: BLE001 - whatever it is, it must not exit with 1
+        traceback.print_exc()
+        print("assay: this is a defect of assay itself, not a finding", file=sys.stderr)
+        raise SystemExit(INTERNAL) from None
 
 
 if __name__ == "__main__":

@@ -24,8 +24,10 @@ from assay.properties.checks import run_check
 from assay.properties.judge import Verdict
 from assay.properties.launch import supports
 
-# Spelled out from here down; above, the description is what gets smaller.
+# Captured tensors are spelled out up to here, one row of them at least.
 _LITERAL_ELEMENTS = 1 << 16
+# A recipe of more elements than this is a smaller description than its values.
+_RECIPE_ELEMENTS = 4096
 _SHORTEST = 8
 
 
@@ -204,7 +206,9 @@ def _spell_out(search: _Search) -> None:
     """Turn recipes into literal values where there are few enough of them."""
     case = search.case
     problem = build(case, search.base)
-    if sum(t.bits.size for t in problem.tensors.values()) > _LITERAL_ELEMENTS or problem.n == 0:
+    recipes = all(isinstance(d, Recipe) for d in case.operands.values())
+    limit = _RECIPE_ELEMENTS if recipes else _LITERAL_ELEMENTS
+    if sum(t.bits.size for t in problem.tensors.values()) > limit or problem.n == 0:
         return
     operands = {k: _literal(t.values) for k, t in problem.tensors.items()}
     search.attempt(replace(case, operands=operands))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from assay.oracles.enclosure import Enclosure
-from assay.oracles.formats import Float64, Format, ulp
+from assay.oracles.formats import FP64, Float64, Format, ulp
 from assay.oracles.platform import Arithmetic
 
 ROUND_UP = 1.0 + 2.0**-40
@@ -49,4 +49,7 @@ def allowed(
     if floor:
         lowest = np.maximum(0.0, np.abs(exact.center) - before)
         cast = np.where(finite & (lowest < out_format.smallest_normal), cast + floor, cast)
+    if arithmetic.accumulator is FP64:
+        # Here u is as small as the roundings of the bound's own evaluation: 16 of them on top.
+        before = before + 16.0 * FP64.u * reach
     return (before + cast + exact.radius) * ROUND_UP

@@ -37,6 +37,9 @@ SPECIAL_VALUES = (
 _MOST_ELEMENTS = 1 << 34
 
 
+_WIDEST_GAP = 1 << 20
+
+
 class CaseError(ValueError):
     """A case that cannot be built, with what was expected (exit status 2)."""
 
@@ -226,8 +229,10 @@ def build(case: Case, base: Path | None = None) -> Problem:
         raise CaseError(
             f"{operation.name} reduces the whole array: rows must be 1, got {case.rows}"
         )
-    if case.layout.row_gap < 0 or case.layout.offset < 0:
-        raise CaseError(f"the layout must not be negative, got {case.layout}")
+    if not 0 <= min(case.layout.row_gap, case.layout.offset) <= _WIDEST_GAP or not (
+        max(case.layout.row_gap, case.layout.offset) <= _WIDEST_GAP
+    ):
+        raise CaseError(f"a layout has gaps from 0 to {_WIDEST_GAP} elements, got {case.layout}")
     for operand in operation.operands:
         if operand.default == "required" and operand.name not in case.operands:
             raise CaseError(f"{operation.name} needs the operand {operand.name}")

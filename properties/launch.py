@@ -158,7 +158,9 @@ def _launch_one(kernel: Kernel, problem: Problem, poison: str) -> Launch:
                 out = kernel.call(operands, problem.params, config_of(kernel, problem))
             if where == "cuda":
                 torch.cuda.synchronize()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit and GeneratorExit too
         # Whatever a foreign kernel raises is a finding, not our failure.
         if where == "cuda" and "CUDA error" in str(error):
             # The context is gone; going on would blame every later kernel.
@@ -198,7 +200,8 @@ def _read(
         if tuple(out.shape) != shape:
             return wrong(f"returned shape {tuple(out.shape)}, expected {shape}")
     signed = out.detach().contiguous().view(SIGNED[fmt.width])
-    bits = signed.cpu().numpy().reshape(shape).view(fmt.bits_dtype)
+    # A copy: a kernel that returns the same buffer again must not change this result later.
+    bits = signed.cpu().numpy().reshape(shape).view(fmt.bits_dtype).copy()
     poisoned = None
     if guard.block_of(out) is not None:
         poisoned = bits == np.asarray(POISONS[guard.poison][fmt.name], dtype=fmt.bits_dtype)

@@ -64,12 +64,23 @@ def _unexplained(witness: Witness, output: tuple[tuple[str, ...], ...]) -> str:
     return f"{differ} of {before} output elements differ though nothing is known to have changed"
 
 
-def kernel_of(witness: Witness) -> Kernel:
+def _located(target: str, base: Path) -> str:
+    """A file target seen from here, else from the witness's folder or one above it."""
+    file, _, attribute = target.rpartition(":")
+    if not file.endswith(".py") or Path(file).is_file():
+        return target
+    for folder in (base.resolve(), *base.resolve().parents):
+        if (folder / file).is_file():
+            return f"{folder / file}:{attribute}"
+    return target
+
+
+def kernel_of(witness: Witness, base: Path = Path()) -> Kernel:
     """The kernel that a witness names, with the claims it was recorded with."""
     if ":" not in witness.kernel:
         return resolve(witness.kernel, operation=witness.operation)
     return resolve(
-        witness.kernel,
+        _located(witness.kernel, base),
         operation=witness.operation,
         dtypes=witness.dtypes,
         accumulator=witness.accumulator,
@@ -82,6 +93,10 @@ def replay(witness: Witness, base: Path) -> Replay:
 
     Raises WitnessError if the input cannot be rebuilt bit for bit.
     """
+    if witness.case.operation != witness.operation:
+        raise WitnessError(
+            f"the witness is of {witness.operation} and its case of {witness.case.operation}"
+        )
     try:
         problem = build(witness.case, base)
         format_named(witness.case.dtype)
@@ -97,7 +112,7 @@ def replay(witness: Witness, base: Path) -> Replay:
         raise WitnessError(
             f"the input cannot be rebuilt: {', '.join(odd)} does not have the recorded checksum"
         )
-    kernel = kernel_of(witness)
+    kernel = kernel_of(witness, base)
     problem = problem.with_launch(witness.launch)
     # The plain output first: the check may leave state behind, as some faults do.
     output = output_bits(kernel, problem)

@@ -143,7 +143,7 @@ def save(witness: Witness, folder: Path, *, base: Path | None = None) -> Path:
         write_atomically(path, encode(witness))
     except OSError as error:
         # No tensor file without the witness that speaks of it.
-        if not path.exists():
+        if folder.is_dir() and not path.exists():
             (folder / f"{stem}.safetensors").unlink(missing_ok=True)
         raise WitnessError(f"cannot write {path}: {error.strerror or error}") from None
     return path

@@ -15,6 +15,9 @@ additions and takes one square root.
 
 With e small this is sqrt(S) * (gamma_(h+1) / 2 + u).
 
+A kernel that scales (range=scaled) divides by a scale first, u under the square and so 2 u more in
+the sum, and multiplies by it at the end, u more. Either result may be subnormal: one spacing more.
+
 Under the policy range=naive nothing is promised where S (1 + e) reaches the overflow threshold of
 the accumulator. Under range=scaled the kernel promises the same relative error at every size, so
 the absolute term is left out and overflow excuses nothing.
@@ -75,7 +78,8 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     n = inputs["x"].shape[1]
     norm = np.where(exact.finite, exact.magnitude(), 0.0)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
-        relative = np.full_like(norm, gamma(claim.depth + 1, acc.u))
+        scaled = claim.policies["range"] == "scaled"
+        relative = np.full_like(norm, gamma(claim.depth + (3 if scaled else 1), acc.u))
         square = norm * norm
         if claim.policies["range"] == "naive":
             absolute = 0.5 * n * acc.smallest_subnormal + claim.atomics * arithmetic.atomic_flush
@@ -84,7 +88,9 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
             relative = np.where((norm > 0.0) & (square == 0.0), np.inf, relative)
         shift = relative / (1.0 + np.sqrt(np.maximum(0.0, 1.0 - relative)))
         shift = np.where(relative >= 1.0, np.sqrt(1.0 + relative) + 1.0, shift)
-        result = norm * (shift * (1.0 + arithmetic.host_sqrt) + arithmetic.host_sqrt)
+        last = arithmetic.host_sqrt + (acc.u if scaled else 0.0)
+        # The root, and the product that undoes a scaling, may be subnormal.
+        result = norm * (shift * (1.0 + last) + last) + acc.smallest_subnormal
         result = np.where(norm == 0.0, 0.0, result)
         if claim.policies["range"] == "naive":
             overflow = square * (1.0 + relative) >= 2.0 * 2.0**acc.emax

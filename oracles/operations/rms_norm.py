@@ -87,7 +87,14 @@ def _normalised(
     rh, rt = np.array(r_head)[:, None], np.array(r_tail)[:, None]
     safe = np.where(np.isfinite(rh), rh, 0.0)
     t, tt = multiply(high, low, np.broadcast_to(safe, high.shape), np.broadcast_to(rt, high.shape))
-    return t, tt, np.array([float(f) for f in v])[:, None], rh
+    return t, tt, np.array([_as_float(f) for f in v])[:, None], rh
+
+
+def _as_float(value: Fraction) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # squares of float64 data
+        return np.inf
 
 
 def _weight(inputs: Inputs) -> Float64:

@@ -176,21 +176,28 @@ def test_decided_means_the_whole_enclosure_rounds_to_one_value(fmt, bits):
 
 
 @pytest.mark.parametrize("fmt", ALL, ids=by_name)
-def test_a_narrow_enclosure_far_from_a_tie_is_decided(fmt):
-    """Undecided is no excuse where both ends of the enclosure round to one value."""
-    offsets = [Fraction(k, 8) for k in (0, 1, 2, 6, 7)]
-    found = [v + f * step for v, step in interesting_values(fmt) for f in offsets]
-    found = [(y, as_pair(y), float(exact_ulp(y, fmt) / 16)) for y in found if as_pair(y)]
-    exact = enclosure(*((*pair, radius) for _, pair, radius in found))
+def test_wide_enclosures_are_decided_when_both_ends_round_alike(fmt):
+    """Radii up to a whole step, at and beside powers of two too, where the steps change."""
+    triples = []
+    for value, step in interesting_values(fmt):
+        for offset in (-3, -2, -1, 0, 1, 2, 3, 6, 7):
+            y = value + offset * step / 8
+            pair = as_pair(y)
+            if pair is not None:
+                radii = (
+                    float(share * exact_ulp(y, fmt) / 32) for share in (1, 3, 7, 9, 13, 15, 18)
+                )
+                triples += [(*pair, radius) for radius in radii]
+    triples += [(-center, -tail, radius) for center, tail, radius in triples]
+    exact = enclosure(*triples)
     got, decided = exact.round(fmt)
-    for i, (y, pair, radius) in enumerate(found):
-        lo, hi = exact.interval(i)
-        if rounded(lo, fmt) == rounded(hi, fmt):
-            text = f"{fmt.name}: {pair} +- {radius}"
-            assert decided[i], f"{text} rounds to {rounded(y, fmt)!r} throughout: decided"
-            assert got[i] == rounded(y, fmt), (
-                f"{text} rounds to {rounded(y, fmt)!r}, not {got[i]!r}"
-            )
+    for i, triple in enumerate(triples):
+        lo, hi = (rounded(end, fmt) for end in exact.interval(i))
+        text = f"{fmt.name}: center, tail, radius {[v.hex() for v in triple]}"
+        if decided[i]:
+            assert lo == hi == got[i], f"{text}: said to be {got[i].hex()}, the ends {lo} and {hi}"
+        else:
+            assert lo != hi, f"{text}: rounds to {lo.hex()} throughout, so it is decided"
 
 
 def test_hand_made_decisions_of_float32():

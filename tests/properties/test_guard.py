@@ -264,7 +264,7 @@ def test_writes_around_fresh_memory_are_described(name: str) -> None:
     element(out, -3).fill_(0.0)
     element(out, span + 1).fill_(0.0)
     (line,) = guard.damage()
-    kind = "zeroed memory" if name in ZERO else "output or scratch memory"
+    kind = "filled memory" if name in ZERO else "output or scratch memory"
     assert line == (
         f"wrote outside {kind} of shape (3, 5): 1 elements, up to 3 before the first; "
         "1 elements, up to 2 after the last"
@@ -296,14 +296,16 @@ def test_a_write_between_strides_of_fresh_memory_is_seen() -> None:
     assert len(guard.damage()) == 1, "a write into the gap between rows of the output is not seen"
 
 
-def test_memory_for_whole_numbers_and_empty_memory_stay_as_they_are() -> None:
+def test_counters_are_guarded_and_empty_memory_stays_as_it_is() -> None:
     guard = Guard("nan", WHERE)
     with FreshMemory(guard):
-        whole = torch.zeros(3, dtype=torch.int64, device=WHERE)
+        counters = torch.zeros(3, dtype=torch.int32, device=WHERE)
         nothing = torch.empty((0, 3), device=WHERE)
-    assert whole.tolist() == [0, 0, 0]
+    assert counters.tolist() == [0, 0, 0]
     assert tuple(nothing.shape) == (0, 3)
-    assert guard.blocks == []
+    assert guard.damage() == []
+    element(counters, 3).fill_(1)
+    assert len(guard.damage()) == 1, "a write past the end of a counter is not seen"
 
 
 def test_memory_is_ordinary_again_afterwards() -> None:
