@@ -126,8 +126,7 @@ def check_kernel(
     Raises CaseError for tensors that do not fit the operation.
     """
     report = Report(kernel)
-    # A kernel may change the working folder.
-    out = None if out is None else Path(os.path.relpath(out.resolve()))
+    here = Path.cwd()
     chosen = [c.name for c in checks_for(kernel.operation) if not only or c.name in only]
     if not chosen:
         raise ValueError(
@@ -153,6 +152,7 @@ def check_kernel(
                 if out is None:
                     continue
                 advance(f"minimising {name}", step=0)
+                os.chdir(here)  # a kernel may have gone elsewhere
                 _write_witness(report, tally, out)
         if report.witnesses:
             advance("confirming in a new process", step=0)

@@ -229,10 +229,11 @@ def build(case: Case, base: Path | None = None) -> Problem:
         raise CaseError(
             f"{operation.name} reduces the whole array: rows must be 1, got {case.rows}"
         )
-    if not 0 <= min(case.layout.row_gap, case.layout.offset) <= _WIDEST_GAP or not (
-        max(case.layout.row_gap, case.layout.offset) <= _WIDEST_GAP
-    ):
-        raise CaseError(f"a layout has gaps from 0 to {_WIDEST_GAP} elements, got {case.layout}")
+    gaps = (case.layout.row_gap, case.layout.offset)
+    if min(gaps) < 0:
+        raise CaseError(f"the layout must not be negative, got {case.layout}")
+    if max(gaps) > _WIDEST_GAP:
+        raise CaseError(f"a layout has gaps of up to {_WIDEST_GAP} elements, got {case.layout}")
     for operand in operation.operands:
         if operand.default == "required" and operand.name not in case.operands:
             raise CaseError(f"{operation.name} needs the operand {operand.name}")

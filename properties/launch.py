@@ -158,9 +158,7 @@ def _launch_one(kernel: Kernel, problem: Problem, poison: str) -> Launch:
                 out = kernel.call(operands, problem.params, config_of(kernel, problem))
             if where == "cuda":
                 torch.cuda.synchronize()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # SystemExit and GeneratorExit too
+    except (Exception, SystemExit, GeneratorExit) as error:
         # Whatever a foreign kernel raises is a finding, not our failure.
         if where == "cuda" and "CUDA error" in str(error):
             # The context is gone; going on would blame every later kernel.

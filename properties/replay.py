@@ -95,7 +95,8 @@ def replay(witness: Witness, base: Path) -> Replay:
     """
     if witness.case.operation != witness.operation:
         raise WitnessError(
-            f"the witness is of {witness.operation} and its case of {witness.case.operation}"
+            f"the input cannot be rebuilt: the witness is of {witness.operation}, its case of "
+            f"{witness.case.operation}"
         )
     try:
         problem = build(witness.case, base)

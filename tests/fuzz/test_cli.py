@@ -469,8 +469,11 @@ def test_a_folder_that_cannot_be_written(mine: Path, assay: Command, tmp_path: P
     inside = tmp_path / "file" / "w"
     inside.parent.write_text("in the way", encoding="utf-8")
     check = ("check", f"{mine}:wrong", "--operation", "l2_norm", "--examples", "0")
+    # The finding is worth more than its file: it is reported, and so is why there is no witness.
     done = assay(*check, "--check", "accuracy", "--dtypes", "float32", "--out", inside)
-    refused(done, str(inside.parent), "Not a directory")
+    assert done.code == 1, done
+    assert "no witness: cannot write" in done.out, done
+    assert "smallest case found" in done.out, done
     done = assay("audit", ONE, "--quick", "--max-n", "1", "--dtypes", "float32", "--out", inside)
     refused(done, str(inside.parent), "Not a directory")
 
