@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 # The first call of a new launch configuration compiles for a second; deadlines would misjudge it.
 _SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
-EXAMPLES = {"assay-quick": 8, "assay-ci": 25, "assay-gpu": 150, "assay-nightly": 2000}
+EXAMPLES = {"assay-quick": 8, "assay-ci": 15, "assay-gpu": 150, "assay-nightly": 2000}
 
 
 def register() -> None:

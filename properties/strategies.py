@@ -17,13 +17,13 @@ from assay.properties.case import SPECIAL_VALUES, Case, Data, Layout, Recipe, Sp
 
 # Lengths around the edges of tiles, vectors, warps and powers of two, none of them "nice" alone.
 LENGTHS = (1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 101, 127, 128, 129, 255, 256, 257)
-LONG_LENGTHS = (1000, 1023, 1024, 1025, 2049)
+LONG_LENGTHS = (500, 777, 1000, 1023, 1024, 1025, 2049)
 GPU_LENGTHS = (4095, 4096, 4097, 10007, 65537)
 # A kernel that reduces the whole array sees several programs, at the edges of its block.
 WHOLE_LENGTHS = (511, 513, 1023, 1025, 2047, 2049, 3001, 4097, 5000)
 GPU_WHOLE_LENGTHS = (65537, 100_003, 262_145, 1_048_577)
-ROWS = (1, 2, 3, 4, 5, 8, 9, 17, 18, 33)
-GPU_ROWS = (49, 131, 133, 257)
+ROWS = (1, 2, 3, 4, 5, 8, 9, 17, 18)
+GPU_ROWS = (33, 49, 131, 133, 257)
 
 
 def _lengths(kernel: Kernel) -> st.SearchStrategy[int]:
@@ -36,7 +36,9 @@ def _lengths(kernel: Kernel) -> st.SearchStrategy[int]:
     if kernel.max_n is not None:
         pool = [n for n in pool if n <= kernel.max_n]
     # 0 last but one: shrinking goes to the front of the list, and an empty row shows little.
-    return st.sampled_from([*pool[:6], 0, *pool[6:]]) | st.integers(1, min(1100, max(pool)))
+    return st.sampled_from([*pool[:6], 0, *pool[6:]]) | st.integers(
+        1, min(1100 if compiled else 300, max(pool))
+    )
 
 
 def _rows(kernel: Kernel) -> st.SearchStrategy[int]:

@@ -110,10 +110,12 @@ def enclose(inputs: Inputs, params: Params, policies: Policies, out_format: Form
     h, l = np.where(finite_rows, high, 0.0), np.where(finite_rows, low, 0.0)
     w = np.where(np.isfinite(weight), weight, 1.0)
     t, tt, _, r = _normalised(h, l, params["eps"])
+    sign = np.sign(high)
     if policies["cast"] == "before_weight":
         normalised = with_relative_error(t, tt, _RELATIVE_ERROR)
         stored, decided = normalised.round(out_format)
         stored = np.where(np.isfinite(stored), stored, 0.0)
+        sign = np.sign(stored)  # it may have been rounded to zero
         y, yt = two_product(stored, w)
         exact = exactly(y)
         exact = Enclosure(
@@ -126,7 +128,7 @@ def enclose(inputs: Inputs, params: Params, policies: Policies, out_format: Form
         # By IEEE rules from here on: an infinite mean gives r = 0, v = 0 gives r = infinity.
         nan_row = np.isnan(high).any(axis=1, keepdims=True)
         factor = np.where(nan_row, np.nan, np.where(finite_rows, r, 0.0))
-        head = np.where(finite_rows & np.isfinite(r), np.sign(high), high * factor)
+        head = np.where(finite_rows & np.isfinite(r), sign, high * factor)
         special = head * weight
     plain = finite_rows & np.isfinite(r) & np.isfinite(weight)
     return Enclosure(
@@ -221,6 +223,9 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
             result = np.where(tiny | lost, np.nan, result)
             # An infinite weight meets a factor of 0 or infinity there: no special value is sure.
             unjudged = finite_rows & (overflow | tiny | lost)
+        # Nor where the normalised value may round to zero ahead of the weight.
+        first = out_format if policies["cast"] == "before_weight" else acc
+        unjudged = unjudged | (finite_rows & (norm <= 2.0 * first.smallest_subnormal))
     return np.where(exact.finite, result, np.where(unjudged, np.nan, 0.0))
 
 
