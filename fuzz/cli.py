@@ -2,7 +2,7 @@
 """The command line.
 
 Exit status: 0 everything held, 1 a violation was found, 2 usage or bad input, 3 the environment
-lacks what was asked for.
+lacks what was asked for, 70 a defect of assay itself.
 """
 
 from __future__ import annotations
