@@ -15,8 +15,9 @@ additions and takes one square root.
 
 With e small this is sqrt(S) * (gamma_(h+1) / 2 + u).
 
-A kernel that scales (range=scaled) divides by a scale first, u under the square and so 2 u more in
-the sum, and multiplies by it at the end, u more. Either result may be subnormal: one spacing more.
+A kernel that scales (range=scaled) divides by a scale first, one division under the square and so
+two in the sum, and multiplies by it at the end, u more. Either result may be subnormal: one spacing
+more.
 
 Under the policy range=naive nothing is promised where S (1 + e) reaches the overflow threshold of
 the accumulator. Under range=scaled the kernel promises the same relative error at every size, so
@@ -79,7 +80,8 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     norm = np.where(exact.finite, exact.magnitude(), 0.0)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
         scaled = claim.policies["range"] == "scaled"
-        relative = np.full_like(norm, gamma(claim.depth + (3 if scaled else 1), acc.u))
+        scaling = 2.0 * arithmetic.division / acc.u if scaled else 0.0
+        relative = np.full_like(norm, gamma(claim.depth + 1 + scaling, acc.u))
         square = norm * norm
         if claim.policies["range"] == "naive":
             absolute = 0.5 * n * acc.smallest_subnormal + claim.atomics * arithmetic.atomic_flush

@@ -20,6 +20,8 @@ Under cast=before_weight the normalised value is rounded to the output format an
 by the weight. The oracle rounds likewise; where the kernel's accumulated error could make that
 rounding go the other way, the bound allows both neighbours.
 
+Under range=scaled h is divided by a scale first, one division more in h, and eps by its square.
+
 Under range=naive: where the squares may overflow, the result may be anything between 0 and 2y, and
 where x + residual overflows or v falls below the smallest argument of rsqrt, nothing is promised.
 """
@@ -187,9 +189,14 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     t, tt, v, _ = _normalised(h, l, eps)
     n = x.shape[1]
     added = u if "residual" in inputs and policies["residual"] == "exact" else 0.0
+    if not naive:
+        # h is divided by a scale, and eps by its square.
+        added += arithmetic.division
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         squares = (1.0 + added) ** 2 * (1.0 + gamma(claim.depth + 1, u))
         b: Float64 | float = squares * (1.0 + arithmetic.division) * (1.0 + u) ** 2 - 1.0
+        if not naive:
+            b = (1.0 + b) * (1.0 + arithmetic.division) * (1.0 + u) - 1.0
         if naive:
             # n squares and the mean, each off by at most half a subnormal spacing, and eps.
             b = b + np.where(v > 0.0, 2.0 * acc.smallest_subnormal / v, 0.0)

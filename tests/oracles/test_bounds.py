@@ -66,6 +66,18 @@ def test_allowed_is_infinite_with_the_bound():
     assert np.isinf(got).all(), "an infinite bound stays infinite"
 
 
+def test_allowed_covers_the_two_roundings_of_a_float64():
+    """float64 goes to 16 bits by way of float32, which can make a tie of what was none."""
+    for fmt in (FP16, BF16):
+        step = float(ulp(np.ones(1), fmt)[0])
+        y = np.array([1.0 + 0.5 * step + 0.49 * 2.0**-23, 1.0 + 1.5 * step - 0.49 * 2.0**-23])
+        out = round_nearest(round_nearest(y, FP32), fmt)
+        assert (out != round_nearest(y, fmt)).all(), f"{fmt.name}: the second rounding is a tie"
+        exact = exactly(y)
+        limit = allowed(np.zeros(2), exact, fmt, CUDA.arithmetic(FP64))
+        assert (exact.error(out) <= limit).all(), f"{fmt.name}: {exact.error(out)}, allowed {limit}"
+
+
 def test_allowed_holds_for_every_value_that_the_kernel_may_have():
     """Values at the ends of y +- before, cast to nearest, against a center off by the radius."""
     rng = np.random.default_rng(9)

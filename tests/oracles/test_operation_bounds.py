@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from assay.oracles.bounds import allowed
+from assay.oracles.bounds import allowed, gamma
 from assay.oracles.depth import numpy_depth
 from assay.oracles.enclosure import Enclosure
-from assay.oracles.formats import BF16, FP16, FP32, Format, round_nearest, ulp
+from assay.oracles.formats import BF16, FP16, FP32, FP64, Format, round_nearest, ulp
 from assay.oracles.generators import generate
 from assay.oracles.operation import Claim, operation_named
 from assay.oracles.platform import Platform
@@ -33,6 +33,10 @@ NOT_VACUOUS = 0.25
 
 def by_name(value):
     return getattr(value, "name", None) or str(value)
+
+
+def by_device(primitives):
+    return primitives.platform.device
 
 
 # --- simulated kernels ----------------------------------------------------------------------------
@@ -259,10 +263,10 @@ def scaled_l2_norm(inputs, order, primitives, fmt, policies, params):
 
 @np.errstate(all="ignore")
 def scaled_rms_norm(inputs, order, primitives, fmt, policies, params):
-    """Likewise, with eps divided by the square of the scale."""
+    """Likewise, with eps divided by the square of the scale, which is no smaller than its root."""
     x = inputs["x"].astype(F32)
-    scale = np.abs(x).max(axis=1, keepdims=True)
-    scale = np.where(scale > 0.0, scale, F32(1.0))
+    least = F32(np.sqrt(params["eps"]))
+    scale = np.maximum(np.abs(x).max(axis=1, keepdims=True), least)
     ratio = primitives.divide(x, np.broadcast_to(scale, x.shape))
     total = order.add(ratio * ratio)[:, None]
     mean = primitives.divide(total, np.full_like(total, x.shape[1]))
@@ -479,8 +483,9 @@ def test_no_eps_exceeds_the_bound(eps):
 
 
 @pytest.mark.parametrize("name", SCALED)
-@pytest.mark.parametrize("family", ["normal", "uniform", "wide", "tiny", "huge"])
-def test_scaled_norms_stay_within_their_bound(name, family):
+@pytest.mark.parametrize("primitives", [Exact(), Approximate(1)], ids=by_device)
+@pytest.mark.parametrize("family", ["normal", "wide", "tiny", "huge"])
+def test_scaled_norms_stay_within_their_bound(name, family, primitives):
     """A kernel that claims range=scaled has roundings more, at every size of x."""
     for n in (1, 2, 3, 40):
         x = generate(family, 400, n, 23, FP32)
@@ -488,10 +493,27 @@ def test_scaled_norms_stay_within_their_bound(name, family):
         x[1] = np.resize([2.0**-149, 2.0**-148, -(2.0**-126)], n)
         question = ask(name, {"x": x}, policies={"range": "scaled"}, eps=2.0**-40)
         for order in ORDERS:
-            for primitives in (*primitives_for(order), Adverse(1.0), Adverse(-1.0)):
-                what = f"scaled {name} of {family}, n = {n}, {order.name}"
-                told = f"{what}, {type(primitives).__name__} primitives"
-                assert_within(told, judged(question, order, primitives))
+            what = f"scaled {name} of {family}, n = {n}, {order.name}, {by_device(primitives)}"
+            assert_within(what, judged(question, order, primitives))
+
+
+@pytest.mark.parametrize("fmt", [FP64, *STORED], ids=by_name)
+def test_a_float64_accumulator_is_held_to_its_own_bound(fmt):
+    """numpy in float64, cast to 16 bits by way of float32 as torch and Triton do."""
+    for family in ("normal", "constant", "wide"):
+        for n in (1, 2, 3, 1000):
+            question = ask("l2_norm", {"x": generate(family, 200, n, 29, fmt)}, fmt)
+            out = np.sqrt((question.inputs["x"] ** 2).sum(axis=1, keepdims=True))
+            if fmt is not FP64:
+                out = round_nearest(round_nearest(out, FP32), fmt)
+            arithmetic = INTERPRETER.arithmetic(FP64, casts_on_host=True)
+            claim = Claim(numpy_depth(n), 0, arithmetic, question.policies, {})
+            before = operation_named("l2_norm").before(question.inputs, question.exact, fmt, claim)
+            limit = allowed(before, question.exact, fmt, arithmetic)
+            what = f"l2_norm of {family} in float64, stored as {fmt.name}, n = {n}"
+            assert_within(what, (question.exact.error(out), limit, before))
+            own = gamma(n + 2, FP64.u) * question.exact.magnitude() + FP64.smallest_subnormal
+            assert (before <= own).all(), f"{what}: that is no bound in units of float64"
 
 
 # --- not vacuous ----------------------------------------------------------------------------------

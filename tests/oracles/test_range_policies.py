@@ -31,7 +31,7 @@ def test_overflow_of_squares_excuses_a_naive_norm_only():
     naive, exact = before_of("l2_norm", x, "naive")
     scaled, _ = before_of("l2_norm", x, "scaled")
     assert np.isinf(naive).all(), "nothing is promised where squares overflow"
-    assert (scaled < exact.magnitude() * gamma(8, U)).all(), "range=scaled promises the same u"
+    assert (scaled < exact.magnitude() * gamma(16, U)).all(), "range=scaled promises the same u"
     fine, _ = before_of("l2_norm", round_nearest(np.array([[1.8e19, 1.0]]), FP32), "naive")
     assert np.isfinite(fine).all(), "just below, the naive norm is held to its bound"
 
@@ -42,7 +42,7 @@ def test_underflow_of_squares_excuses_a_naive_norm_only():
     scaled, _ = before_of("l2_norm", x, "scaled")
     assert (naive >= exact.center).all(), "the naive norm may be 0"
     assert np.isfinite(naive).all(), "but not anything"
-    assert (scaled < exact.magnitude() * gamma(8, U)).all(), "range=scaled promises the same u"
+    assert (scaled < exact.magnitude() * gamma(16, U)).all(), "range=scaled promises the same u"
 
 
 def test_naive_rms_norm_may_lose_rows_that_overflow():
@@ -50,7 +50,7 @@ def test_naive_rms_norm_may_lose_rows_that_overflow():
     naive, exact = before_of("rms_norm", x, "naive")
     scaled, _ = before_of("rms_norm", x, "scaled")
     assert (naive >= np.abs(exact.center)).all(), "the naive result may be 0 where squares overflow"
-    assert (scaled < exact.magnitude() * gamma(16, U)).all(), "range=scaled promises the same u"
+    assert (scaled < exact.magnitude() * gamma(32, U)).all(), "range=scaled promises the same u"
 
 
 @pytest.mark.parametrize("platform", [CUDA, INTERPRETER], ids=lambda p: p.device)
