@@ -14,12 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from assay.kernels.record import Kernel
 from assay.oracles.formats import Float64, format_named
-from assay.properties.case import Case, Layout, Literal, Recipe, build, value_text
+from assay.oracles.operation import operation_named
+from assay.properties.case import (
+    Case,
+    Layout,
+    Literal,
+    Recipe,
+    build,
+    literal_values,
+    parse_value,
+    value_text,
+)
 from assay.properties.checks import run_check
 from assay.properties.judge import Verdict
 from assay.properties.launch import supports
@@ -65,8 +76,6 @@ class _Search:
 
     def attempt(self, case: Case) -> bool:
         """Keep `case` if the check fails on it."""
-        import msgspec
-
         key = msgspec.json.encode(case)
         if self.over or case == self.case or key in self.seen:
             return False
@@ -142,12 +151,8 @@ def _one_row(search: _Search) -> None:
     for name, tensor in problem.tensors.items():
         matrix = problem.operation.operand(name).shape == "matrix"
         values = tensor.values[row : row + 1] if matrix else tensor.values
-        operands[name] = _literal(values)
+        operands[name] = literal_values(values)
     search.attempt(replace(case, rows=1, operands=operands))
-
-
-def _literal(values: Float64) -> Literal:
-    return Literal(tuple(tuple(value_text(v) for v in row) for row in values.tolist()))
 
 
 def _simpler_description(case: Case) -> Iterator[Case]:
@@ -210,7 +215,7 @@ def _spell_out(search: _Search) -> None:
     limit = _RECIPE_ELEMENTS if recipes else _LITERAL_ELEMENTS
     if sum(t.bits.size for t in problem.tensors.values()) > limit or problem.n == 0:
         return
-    operands = {k: _literal(t.values) for k, t in problem.tensors.items()}
+    operands = {k: literal_values(t.values) for k, t in problem.tensors.items()}
     search.attempt(replace(case, operands=operands))
 
 
@@ -218,8 +223,6 @@ def _values(case: Case, name: str) -> Float64 | None:
     data = case.operands[name]
     if not isinstance(data, Literal):
         return None
-    from assay.properties.case import parse_value
-
     fmt = format_named(case.dtypes.get(name, case.dtype))
     return np.array([[parse_value(v, fmt) for v in row] for row in data.values])
 
@@ -232,15 +235,13 @@ def _literals(case: Case) -> dict[str, Float64] | None:
 
 
 def _cut(case: Case, values: dict[str, Float64], keep: Float64, *, columns: bool) -> Case:
-    from assay.oracles.operation import operation_named
-
     operation = operation_named(case.operation)
     operands = dict(case.operands)
     for name, v in values.items():
         if columns:
-            operands[name] = _literal(v[:, keep])
+            operands[name] = literal_values(v[:, keep])
         elif operation.operand(name).shape == "matrix":
-            operands[name] = _literal(v[keep])
+            operands[name] = literal_values(v[keep])
     kept = int(keep.sum())
     return (
         replace(case, n=kept, operands=operands, launch={})
@@ -291,7 +292,9 @@ def _simpler_values(case: Case) -> Iterator[Case]:
         flat = v.ravel()
 
         def changed(new: Float64, name: str = name, v: Float64 = v) -> Case:
-            return replace(case, operands=case.operands | {name: _literal(new.reshape(v.shape))})
+            return replace(
+                case, operands=case.operands | {name: literal_values(new.reshape(v.shape))}
+            )
 
         size = flat.size
         while size >= 1:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.oracles.formats import FP64, Float64, Format, exponent, round_nearest
+from assay.oracles.formats import FP64, Float64, Format, exponent
 
 Mask = NDArray[np.bool_]
 
@@ -211,13 +211,3 @@ def as_pairs(fractions: list[Fraction]) -> tuple[Float64, Float64]:
     center = [float(f) for f in fractions]
     tail = [float(f - Fraction(c)) for f, c in zip(fractions, center, strict=True)]
     return np.array(center, dtype=np.float64), np.array(tail, dtype=np.float64)
-
-
-__all__ = [
-    "Enclosure",
-    "as_pairs",
-    "exactly",
-    "from_mpf",
-    "round_nearest",
-    "with_relative_error",
-]

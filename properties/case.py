@@ -336,7 +336,12 @@ def parse_value(text: str, fmt: Format) -> float:
 
 def literal_of(tensor: Tensor) -> Literal:
     """The tensor written out value by value."""
-    return Literal(tuple(tuple(value_text(v) for v in row) for row in tensor.values.tolist()))
+    return literal_values(tensor.values)
+
+
+def literal_values(values: Float64) -> Literal:
+    """A matrix of values written out one by one."""
+    return Literal(tuple(tuple(value_text(v) for v in row) for row in values.tolist()))
 
 
 def value_text(value: float) -> str:

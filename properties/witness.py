@@ -11,7 +11,6 @@ import hashlib
 import os
 import shlex
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -253,18 +252,3 @@ def rerecord(witness: Witness, output: tuple[tuple[str, ...], ...], verdict: Ver
     return msgspec.structs.replace(
         witness, output=output, message=verdict.message, found=verdict.details
     )
-
-
-__all__ = [
-    "Witness",
-    "WitnessError",
-    "encode",
-    "make",
-    "output_bits",
-    "read",
-    "replace",
-    "rerecord",
-    "save",
-    "versions",
-    "write_atomically",
-]
