@@ -92,6 +92,8 @@ class Kernel:
             arithmetic=platform.arithmetic(self.accumulator_format, self.casts_on_host),
             policies=self.policies,
             params=params,
+            rescales=self.order.rescales(n, config),
+            compensated=self.order.compensated,
         )
 
     def call(self, operands: Mapping[str, Any], params: Mapping[str, float], config: Config) -> Any:

@@ -11,6 +11,8 @@ sum or product of fewer than 2**10 rounded terms, so its relative error is below
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from assay.oracles.enclosure import Enclosure
@@ -30,6 +32,20 @@ def gamma(h: float, u: float) -> float:
     if h * u >= 1.0:
         return np.inf
     return h * u / (1.0 - h * u)
+
+
+def statistical_gamma(h: float, u: float, confidence: float) -> float:
+    """What gamma_h becomes for roundings that are independent in the mean, with high probability.
+
+    exp(confidence * sqrt(h) * u + h u**2 / (1 - u)) - 1 bounds the relative growth along one path
+    of h roundings with probability at least 1 - 2 exp(-confidence**2 (1 - u)**2 / 2) (Higham and
+    Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019,
+    theorem 2.4).
+    The model is wrong for constant data and once partial sums all round the same way: whoever uses
+    this has seen it hold for the family and the range of N, see `assay.oracles.tolerance`.
+    """
+    exponent = confidence * math.sqrt(h) * u + h * u * u / (1.0 - u)
+    return math.expm1(exponent) if exponent < 700.0 else math.inf
 
 
 def allowed(

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal
 
 from assay.oracles.formats import format_named
 from assay.oracles.platform import Platform
@@ -34,40 +34,47 @@ _WARP = 32
 _NUMPY_RUN = 128
 
 
-class Order(Protocol):
-    """A claimed order of summation."""
+class Order:
+    """A claimed order of summation.
+
+    compensated: the rounding error of each addition is kept in a low word and added as well.
+    """
+
+    compensated: bool = False
 
     def depth(self, n: int, config: Mapping[str, int], dtype: str, platform: Platform) -> int:
         """h for a reduction over n stored elements of `dtype` under a launch configuration."""
-        ...
+        raise NotImplementedError
 
     def atomics(self, n: int, config: Mapping[str, int]) -> int:
         """Float atomic additions into one result."""
-        ...
+        return 0
+
+    def rescales(self, n: int, config: Mapping[str, int]) -> int:
+        """Times that a running sum of exponentials is moved to a new maximum, on one path."""
+        return 0
 
     def describe(self) -> str:
         """The claim in a few words."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Tile:
+class Tile(Order):
     """One program holds the whole reduced axis in one tile and calls `tl.sum` once."""
 
     block: str = "BLOCK_N"
+    compensated: bool = False
 
     def depth(self, n: int, config: Mapping[str, int], dtype: str, platform: Platform) -> int:
         return tile_depth(_entry(config, self.block), config, dtype, platform)
-
-    def atomics(self, n: int, config: Mapping[str, int]) -> int:
-        return 0
 
     def describe(self) -> str:
         return f"one tile of {self.block}"
 
 
 @dataclass(frozen=True)
-class TileThenAtomics:
+class TileThenAtomics(Order):
     """Each program sums a tile of `block` elements and adds its partial to one scalar atomically.
 
     The atomics come in any order, so the claim is not bitwise repeatable, and h counts all of them.
@@ -88,14 +95,112 @@ class TileThenAtomics:
 
 
 @dataclass(frozen=True)
-class Sequential:
-    """No claim at all: n - 1 additions, the depth that no order of summation exceeds."""
+class TileLoop(Order):
+    """One program walks over its axis in tiles of `block` elements.
+
+    Each lane keeps a running sum over the tiles, ceil(n / block) additions into a zero, and
+    `tl.sum` joins the lanes at the end. online: the running sum is one number (or one for each
+    lane) that moves to a new maximum with every tile.
+    """
+
+    block: str = "BLOCK_N"
+    online: bool = False
+    compensated: bool = False
+
+    def depth(self, n: int, config: Mapping[str, int], dtype: str, platform: Platform) -> int:
+        block = _entry(config, self.block)
+        return tile_depth(block, config, dtype, platform) + math.ceil(n / block)
+
+    def rescales(self, n: int, config: Mapping[str, int]) -> int:
+        # One for each tile, and one where lanes that hold their own maxima are joined.
+        return math.ceil(n / _entry(config, self.block)) + 1 if self.online else 0
+
+    def describe(self) -> str:
+        return f"running sums over tiles of {self.block}, joined by one tl.sum"
+
+
+@dataclass(frozen=True)
+class GridStride(Order):
+    """A grid of `programs` programs, each with running sums over every programs-th tile.
+
+    combine: "tile", the partials are read back and added as one tile of `combined` elements (a
+    power of two, at least the number of programs); "atomics", each partial goes to one scalar.
+    """
+
+    block: str = "BLOCK"
+    programs: str = "PROGRAMS"
+    combine: Literal["tile", "atomics"] = "tile"
+    combined: str = "BLOCK_PARTIALS"
+    online: bool = False
+    compensated: bool = False
+
+    def depth(self, n: int, config: Mapping[str, int], dtype: str, platform: Platform) -> int:
+        block, programs = _entry(config, self.block), _entry(config, self.programs)
+        inside = math.ceil(n / (block * programs)) + tile_depth(block, config, dtype, platform)
+        if self.combine == "atomics":
+            return inside + self.atomics(n, config)
+        width = _entry(config, self.combined)
+        if width < programs:
+            raise ValueError(
+                f"a tile of {self.combined} = {width} does not hold the partials of "
+                f"{self.programs} = {programs} programs"
+            )
+        return inside + tile_depth(width, config, "float32", platform)
+
+    def atomics(self, n: int, config: Mapping[str, int]) -> int:
+        if self.combine == "tile":
+            return 0
+        return min(_entry(config, self.programs), math.ceil(n / _entry(config, self.block)))
+
+    def rescales(self, n: int, config: Mapping[str, int]) -> int:
+        if not self.online:
+            return 0
+        tiles = math.ceil(n / (_entry(config, self.block) * _entry(config, self.programs)))
+        return tiles + 2
+
+    def describe(self) -> str:
+        last = f"one tile of {self.combined}" if self.combine == "tile" else "atomics"
+        return f"running sums in {self.programs} programs of {self.block}, partials by {last}"
+
+
+@dataclass(frozen=True)
+class TwoStage(Order):
+    """One partial for each tile of `block`, then a second launch adds the partials in a loop.
+
+    The second launch is one program with running sums over tiles of `second` partials.
+    """
+
+    block: str = "BLOCK"
+    second: str = "BLOCK_PARTIALS"
+    compensated: bool = False
+
+    def depth(self, n: int, config: Mapping[str, int], dtype: str, platform: Platform) -> int:
+        partials = math.ceil(n / _entry(config, self.block))
+        width = _entry(config, self.second)
+        return (
+            tile_depth(_entry(config, self.block), config, dtype, platform)
+            + math.ceil(partials / width)
+            + tile_depth(width, config, "float32", platform)
+        )
+
+    def describe(self) -> str:
+        return f"a partial for each tile of {self.block}, added by a second launch"
+
+
+@dataclass(frozen=True)
+class Sequential(Order):
+    """No claim at all: n - 1 additions, the depth that no order of summation exceeds.
+
+    Nor are float atomics or rescalings excluded: each addition could be one.
+    """
 
     def depth(self, n: int, config: Mapping[str, int], dtype: str, platform: Platform) -> int:
         return max(0, n - 1)
 
     def atomics(self, n: int, config: Mapping[str, int]) -> int:
-        # With no claim about atomics, each addition could be one.
+        return max(0, n - 1)
+
+    def rescales(self, n: int, config: Mapping[str, int]) -> int:
         return max(0, n - 1)
 
     def describe(self) -> str:

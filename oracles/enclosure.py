@@ -206,6 +206,42 @@ def with_relative_error(center: Float64, tail: Float64, relative_error: float) -
     return Enclosure(center, np.where(finite, tail, 0.0), np.where(finite, radius, 0.0))
 
 
+def from_fractions(values: list[Fraction]) -> Enclosure:
+    """Enclosure of rational numbers, as a vector: a pair each, exact where the pair holds it.
+
+    Values beyond float64's range become infinite, as they round to in every format.
+    """
+    center, tail, radius = [], [], []
+    for value in values:
+        try:
+            head = float(value)
+        except OverflowError:
+            head = np.inf if value > 0 else -np.inf
+        rest = value - Fraction(head) if np.isfinite(head) else Fraction(0)
+        low = float(rest)
+        center.append(head)
+        tail.append(low)
+        exact = rest == Fraction(low)
+        radius.append(0.0 if exact else abs(low) * 2.0**-53 + 2.0**-1074)
+    return Enclosure(
+        np.array(center, dtype=np.float64),
+        np.array(tail, dtype=np.float64),
+        np.array(radius, dtype=np.float64),
+    )
+
+
+def column(exact: Enclosure, plain: Mask, special: Float64) -> Enclosure:
+    """A (rows, 1) enclosure: `exact` in order for the rows that are `plain`, else `special`."""
+    found = exactly(np.asarray(special, dtype=np.float64).copy())
+    for target, source in (
+        (found.center, exact.center),
+        (found.tail, exact.tail),
+        (found.radius, exact.radius),
+    ):
+        target[plain] = source
+    return found.reshape(-1, 1)
+
+
 def as_pairs(fractions: list[Fraction]) -> tuple[Float64, Float64]:
     """Fractions as (center, tail) pairs: center is the nearest float64, tail the nearest rest."""
     center = [float(f) for f in fractions]

@@ -96,6 +96,58 @@ def _huge(seed: int, count: int, fmt: Format) -> Float64:
     return normal(seed, 1, count) * (2.0**62 if fmt.emax > 100 else 2.0**13)
 
 
+@_family("second half cancels the first but for the last bits: an ill-conditioned sum")
+def _cancelling(seed: int, count: int, fmt: Format) -> Float64:
+    half = count // 2
+    first = round_nearest(_wide(seed, half, fmt), fmt)
+    order = np.argsort(raw_bits(seed, 11, half), kind="stable")
+    noise = normal(seed, 13, half) * 2.0 ** (4 - fmt.precision)
+    return np.concatenate([first, -first[order] * (1.0 + noise), np.ones(count - 2 * half)])
+
+
+@_family("one element that absorbs ones: 2**precision among ones, its place chosen by the seed")
+def _absorbing(seed: int, count: int, fmt: Format) -> Float64:
+    values = np.ones(count)
+    if count:
+        values[(0, count - 1, count // 2, seed % count)[seed % 4]] = 2.0 ** min(
+            fmt.precision, fmt.emax
+        )
+    return values
+
+
+@_family("powers of two over all exponents but the highest 24")
+def _ladder(seed: int, count: int, fmt: Format) -> Float64:
+    lowest = fmt.emin - fmt.precision + 1
+    top = fmt.emax - (24 if fmt.emax > 100 else 10)
+    return np.ldexp(1.0, ((np.arange(count) + seed) % (top - lowest) + lowest).astype(np.int32))
+
+
+@_family("normal + 1024: a mean far above the deviation")
+def _offset(seed: int, count: int, fmt: Format) -> Float64:
+    return normal(seed, 1, count) + 1024.0
+
+
+@_family("whole numbers from -1 to 2: most elements have equals")
+def _ties(seed: int, count: int, fmt: Format) -> Float64:
+    return integers(seed, 1, count, 4).astype(np.float64) - 1.0
+
+
+@_family("three in four zero, of either sign, and a few subnormals")
+def _sparse(seed: int, count: int, fmt: Format) -> Float64:
+    kind = integers(seed, 5, count, 8)
+    small = np.where(kind == 7, fmt.smallest_subnormal, normal(seed, 1, count))
+    return np.where(kind < 6, np.copysign(0.0, normal_sign(seed, count)), small)
+
+
+@_family("near -log(count): a logsumexp near zero, where its relative condition has no limit")
+def _near_zero_logsumexp(seed: int, count: int, fmt: Format) -> Float64:
+    return -np.log(max(1, count)) + normal(seed, 1, count) * 2.0**-12
+
+
+# Families whose elements go together: drawing them from a pool would undo what they are for.
+_WHOLE = ("constant", "ones", "cancelling", "absorbing", "ladder", "near_zero_logsumexp")
+
+
 def normal_sign(seed: int, count: int) -> Float64:
     """Random signs, +1 or -1."""
     return np.where(raw_bits(seed, 9, count) >> np.uint64(63) == 0, 1.0, -1.0)
@@ -110,7 +162,7 @@ def generate(family: str, rows: int, n: int, seed: int, fmt: Format) -> Float64:
             f"unknown data family {family!r}: expected one of {', '.join(FAMILIES)}"
         ) from None
     count = rows * n
-    if count > POOL_ABOVE and family not in ("constant", "ones"):
+    if count > POOL_ABOVE and family not in _WHOLE:
         pool = round_nearest(function(seed, POOL, fmt), fmt)
         values = pool[integers(seed, 7, count, POOL)]
     else:

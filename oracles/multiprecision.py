@@ -24,6 +24,14 @@ def context(bits: int = BITS) -> Any:
     return ctx
 
 
+def exact_context() -> Any:
+    """A new context wide enough that sums and products of two float64 numbers lose nothing.
+
+    Products are multiples of 2**-2148 below 2**2048, and 2**32 of them add 32 bits.
+    """
+    return context(4300)
+
+
 def from_fraction(ctx: Any, value: Fraction) -> Any:
     """A Fraction rounded once to the context's precision."""
     return ctx.mpf(value.numerator) / value.denominator

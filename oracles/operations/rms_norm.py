@@ -28,18 +28,29 @@ where x + residual overflows or v falls below the smallest argument of rsqrt, no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from assay.oracles.bounds import gamma
 from assay.oracles.double_double import PRODUCT_ERROR, multiply, two_product, two_sum
 from assay.oracles.enclosure import Enclosure, exactly, with_relative_error
 from assay.oracles.exact import exact_dot, exact_sum_of_squares
 from assay.oracles.formats import Float64, Format, round_nearest, ulp
 from assay.oracles.multiprecision import context, from_fraction
-from assay.oracles.operation import Claim, Inputs, Operand, Operation, Params, Policies, Policy
+from assay.oracles.operation import (
+    Claim,
+    Inputs,
+    Level,
+    Operand,
+    Operation,
+    Output,
+    Params,
+    Policies,
+    Policy,
+    SpecialValue,
+)
 
 # Two double-double products and the rounding of the reciprocal root to a pair.
 _RELATIVE_ERROR = 2 * PRODUCT_ERROR + 2.0**-104
@@ -47,10 +58,11 @@ _RELATIVE_ERROR = 2 * PRODUCT_ERROR + 2.0**-104
 
 def _summed(inputs: Inputs, policies: Policies, out_format: Format) -> tuple[Float64, Float64]:
     """h as an exact pair."""
-    x = inputs["x"]
+    x = np.asarray(inputs["x"], dtype=np.float64)
     residual = inputs.get("residual")
     if residual is None:
         return x, np.zeros_like(x)
+    residual = np.asarray(residual, dtype=np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         high, low = two_sum(x, residual)
     low = np.where(np.isfinite(high), low, 0.0)
@@ -105,7 +117,9 @@ def _weight(inputs: Inputs) -> Float64:
     return np.broadcast_to(np.ones(x.shape[1]) if weight is None else weight, x.shape)
 
 
-def enclose(inputs: Inputs, params: Params, policies: Policies, out_format: Format) -> Enclosure:
+def enclose(
+    inputs: Inputs, params: Params, policies: Policies, out_format: Format, level: Level = "fast"
+) -> Enclosure:
     high, low = _summed(inputs, policies, out_format)
     weight = _weight(inputs)
     finite_rows = np.isfinite(high).all(axis=1, keepdims=True)
@@ -140,9 +154,11 @@ def enclose(inputs: Inputs, params: Params, policies: Policies, out_format: Form
     )
 
 
-def reference(inputs: Inputs, params: Params, policies: Policies, out_format: Format) -> list[Any]:
+def reference(
+    inputs: Inputs, params: Params, policies: Policies, out_format: Format, bits: int = 700
+) -> list[Any]:
     # x + residual may need 2**127 beside 2**-149: 300 bits hold every sum of two float32 values.
-    ctx = context(700)
+    ctx = context(max(700, bits))
     x, weight = inputs["x"], _weight(inputs)
     residual = inputs.get("residual")
     results: list[Any] = []
@@ -193,7 +209,7 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
         # h is divided by a scale, and eps by its square.
         added += arithmetic.division
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        squares = (1.0 + added) ** 2 * (1.0 + gamma(claim.depth + 1, u))
+        squares = (1.0 + added) ** 2 * (1.0 + claim.relative_sum_error(products=True))
         b: Float64 | float = squares * (1.0 + arithmetic.division) * (1.0 + u) ** 2 - 1.0
         if not naive:
             b = (1.0 + b) * (1.0 + arithmetic.division) * (1.0 + u) - 1.0
@@ -236,7 +252,51 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     return np.where(exact.finite, result, np.where(unjudged, np.nan, 0.0))
 
 
-OPERATION = Operation(
+def counted(
+    values: list[float], counts: list[int], params: Params, policies: Policies, out_format: Format,
+    bits: int = 700,
+) -> list[Any]:  # fmt: skip
+    # Without weight and residual: those go with positions, not with values.
+    ctx = context(max(700, bits))
+    pairs = list(zip(map(ctx.mpf, values), counts, strict=True))
+    v = ctx.fsum(h**2 * k for h, k in pairs) / max(1, sum(counts)) + ctx.mpf(params["eps"])
+    normalised = [h / ctx.sqrt(v) if v != 0 else ctx.nan for h, _ in pairs]
+    if policies["cast"] == "before_weight":
+        return [_round_mpf(ctx, t, out_format) for t in normalised]
+    return normalised
+
+
+def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:
+    """1 + r_i (1 - c_i) + sum_(j != i) r_j c_j with c_i = h_i**2 / sum_j (h_j**2 + eps).
+
+    The 1 is the weight's; r_j = (|x_j| + |residual_j|) / |h_j| is how x + residual amplifies.
+    """
+    x = np.asarray(inputs["x"], dtype=np.float64)
+    if x.size == 0:
+        return np.zeros(x.shape)
+    residual = np.asarray(inputs.get("residual", 0.0), dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        h = x + residual
+        moved = np.abs(x) + np.abs(residual)
+        total = (h * h).sum(axis=1, keepdims=True) + x.shape[1] * params["eps"]
+        c = h * h / total
+        # r_j c_j without the division by h_j, which may be zero.
+        weighted = moved * np.abs(h) / total
+        value = 1.0 + moved / np.abs(h) * (1.0 - c) + weighted.sum(axis=1, keepdims=True) - weighted
+    return np.where(exact.finite & (exact.center != 0.0) & ~np.isnan(value), value, np.inf)
+
+
+def torch_form(operands: Mapping[str, Any], params: Params) -> Any:
+    import torch
+
+    x = operands["x"] if "residual" not in operands else operands["x"] + operands["residual"]
+    shape = (x.shape[-1],)
+    return torch.nn.functional.rms_norm(x, shape, operands.get("weight"), params["eps"])
+
+
+NAN, INF = float("nan"), float("inf")
+
+_OPERATION = Operation(
     name="rms_norm",
     formula="h_i / sqrt(mean_j h_j^2 + eps) * w_i, h = x or x + residual",
     kind="row",
@@ -245,6 +305,7 @@ OPERATION = Operation(
         Operand("weight", "columns", default="ones"),
         Operand("residual", "matrix", default="none"),
     ),
+    outputs=(Output("y", "element"),),
     params={"eps": 1e-6},
     policies=(
         Policy(
@@ -266,8 +327,29 @@ OPERATION = Operation(
         ),
     ),
     families=("normal", "uniform", "constant", "wide", "outliers", "tiny", "huge", "integers"),
-    empty="an empty row stays empty",
+    empty=None,
+    special_values=(
+        SpecialValue((-INF, -INF, -INF), (NAN, NAN, NAN)),
+        SpecialValue((0.0, -INF, 1.0), (0.0, NAN, 0.0)),
+        SpecialValue((0.0, INF, 1.0), (0.0, NAN, 0.0)),
+        SpecialValue((INF, -INF, 0.0), (NAN, NAN, 0.0)),
+        SpecialValue((NAN, 1.0, 2.0), (NAN, NAN, NAN)),
+        SpecialValue((-0.0, -0.0, -0.0), (0.0, 0.0, 0.0)),
+        SpecialValue((3.0, 3.0, 3.0), (None, None, None)),
+        SpecialValue((1e-40, 2e-40, 0.0), (None, None, 0.0)),
+        SpecialValue(
+            (2e19, 2e19, 1.0),
+            (None, None, None),
+            torch=(0.0, 0.0, 0.0),
+            why="torch squares in float32, range=naive",
+        ),
+    ),
     enclose=enclose,
     reference=reference,
+    counted=counted,
     before=before,
+    condition=condition,
+    torch=torch_form,
 )
+
+OPERATIONS = (_OPERATION,)

@@ -3,147 +3,197 @@
 
 Bound, derived
 --------------
-Let t_i = x_i - m exactly, p_i = softmax_i, S = sum exp(t_j) >= 1, u the accumulator's roundoff.
+Let t_i = x_i - m exactly, p_i = softmax_i. `exponentials` has the errors of one exponential, a_i,
+and of the sum S of all, s. Division errs by d: y^_i = p_i (1 + a_i)(1 + d) / (1 + s).
 
-* The kernel's argument is t_i (1 + d), |d| <= u (m is exact). exp of it is exp(t_i) times
-  exp(t_i d), at most exp(u |t_i|) off, and the exp routine errs by a relative e(t), see
-  `Arithmetic.exp`. Together E_i = exp(t_i)(1 + a_i), |a_i| <= exp(u|t_i|)(1 + e(t_i)) - 1, plus an
-  absolute error where the exponential is subnormal.
-* The sum of the E_i is S (1 + s) with |s| <= (1 + sum_j p_j |a_j|)(1 + gamma_h) - 1: the terms are
-  not negative.
-* Division errs by d. y^_i = p_i (1 + a_i)(1 + d) / (1 + s).
-
-To first order with the compiled figures, relative to p_i:
+To first order with the compiled figures, one pass, relative to p_i:
 u (2.224 |t_i| + 2.224 sum_j p_j |t_j| + h + 12). It grows with the distance from the maximum.
+Where an exponential or the quotient is subnormal, absolute spacings come on top.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from assay.oracles.bounds import gamma
-from assay.oracles.double_double import QUOTIENT_ERROR, divide
-from assay.oracles.enclosure import Enclosure, with_relative_error
-from assay.oracles.formats import Float64, Format
-from assay.oracles.multiprecision import context
-from assay.oracles.operation import Claim, Inputs, Operand, Operation, Params, Policies, Policy
+from assay.oracles.certified_exp import (
+    CUT,
+    CUT_FINE,
+    CUT_TERM,
+    CUT_TERM_FINE,
+    EXP_ERROR,
+    EXP_ERROR_FINE,
+    exp_elements,
+)
+from assay.oracles.double_double import QUOTIENT_ERROR, divide, quick_two_sum
+from assay.oracles.enclosure import Enclosure, from_fractions, with_relative_error
+from assay.oracles.exact import exact_sum
+from assay.oracles.exponentials import Kinds, element_error, sum_error, sum_growth
+from assay.oracles.formats import FP64, Float64, Format
+from assay.oracles.multiprecision import BITS, context
+from assay.oracles.operation import (
+    Claim,
+    Inputs,
+    Level,
+    Operand,
+    Operation,
+    Output,
+    Params,
+    Policies,
+    Policy,
+    SpecialValue,
+    relative,
+)
+from assay.oracles.rows import facts
 
-# exp(-800) is below 2**-1150: less than anything a float64 holds.
-_CUT = -800.0
+NAN, INF = float("nan"), float("inf")
 
-
-def _row_kinds(x: Float64) -> tuple[Any, Any]:
-    """(rows whose result is NaN whatever the policy, rows masked as a whole)."""
-    nan = np.isnan(x).any(axis=1) | np.isposinf(x).any(axis=1)
-    masked = np.isneginf(x).all(axis=1) if x.shape[1] else np.zeros(x.shape[0], dtype=bool)
-    return nan, masked
+# Below, tails are lost near float64's own underflow: an absolute radius far below float32's.
+_TAILS_KEPT = 2.0**-880
+_ABSOLUTE = 2.0**-940
 
 
 def _masked_value(policies: Policies) -> float:
-    return 0.0 if policies["masked_row"] == "zero" else np.nan
+    return 0.0 if policies["masked_row"] == "zero" else NAN
 
 
-def enclose(inputs: Inputs, params: Params, policies: Policies, out_format: Format) -> Enclosure:
-    x = inputs["x"]
+def enclose(
+    inputs: Inputs, params: Params, policies: Policies, out_format: Format, level: Level = "fast"
+) -> Enclosure:
+    x = np.asarray(inputs["x"], dtype=np.float64)
     center, tail, radius = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
     if x.size == 0:
         return Enclosure(center, tail, radius)
-    nan, masked = _row_kinds(x)
-    center[nan] = np.nan
-    center[masked] = _masked_value(policies)
-    for i in np.flatnonzero(~(nan | masked)):
-        # One exponential for each distinct value is enough.
-        values, where, counts = np.unique(x[i], return_inverse=True, return_counts=True)
-        evaluate = _distinct if len(values) > _CACHED_VALUES else _distinct_cached
-        c, t, r = evaluate(values.tobytes(), counts.tobytes())
-        center[i], tail[i], radius[i] = c[where], t[where], r[where]
+    found = facts(x)
+    kinds = Kinds.of(found, x.shape[1])
+    center[kinds.nan | kinds.infinite] = NAN
+    center[kinds.masked] = _masked_value(policies)
+    plain = kinds.plain
+    if not plain.any():
+        return Enclosure(center, tail, radius)
+    fine = level != "fast" or out_format is FP64
+    exact = _quotients(x[plain], found.largest[plain], fine)
+    for target, source in (
+        (center, exact.center), (tail, exact.tail), (radius, exact.radius)
+    ):  # fmt: skip
+        target[plain] = source
+    # 1/k in each of k places is a rational number: no rung could decide a tie of it otherwise.
+    counts = (x == found.largest[:, None]).sum(axis=1)
+    level_rows = plain & (counts + np.isneginf(x).sum(axis=1) == x.shape[1])
+    for i in np.flatnonzero(level_rows):
+        share = from_fractions([Fraction(1, int(counts[i]))])
+        top = x[i] == found.largest[i]
+        center[i], tail[i], radius[i] = (
+            np.where(top, part, 0.0) for part in (share.center, share.tail, share.radius)
+        )
     return Enclosure(center, tail, radius)
 
 
-def _distinct(values_: bytes, counts_: bytes) -> tuple[Float64, Float64, Float64]:
-    """center, tail and radius of softmax at the distinct values of a row, given in rising order."""
-    values = np.frombuffer(values_, dtype=np.float64)
-    counts = np.frombuffer(counts_, dtype=np.int64)
-    ctx = context()
-    maximum = float(values[-1])
-    total = ctx.mpf(0)
-    heads, tails = np.zeros(len(values)), np.zeros(len(values))
-    cut = 0
-    for k, value in enumerate(values.tolist()):
-        if value - maximum < _CUT:
-            cut += int(counts[k])
-            continue
-        e = ctx.exp(ctx.mpf(value) - maximum)
-        heads[k] = float(e)
-        tails[k] = float(e - heads[k])
-        total += e * int(counts[k])
-    s_head = float(total)
-    s_tail = float(total - s_head)
-    h, l = divide(heads, tails, np.full_like(heads, s_head), np.full_like(heads, s_tail))
-    # The terms cut off are each below 2**-1150 beside a sum of at least 1.
-    found = with_relative_error(h, l, QUOTIENT_ERROR + cut * 2.0**-1000)
-    # Near float64's own underflow tails get lost: an absolute radius far below float32's.
-    radius = np.where(found.center < 2.0**-880, found.radius + 2.0**-1000, found.radius)
+def _quotients(x: Float64, maxima: Float64, fine: bool) -> Enclosure:
+    """Enclosure of softmax for rows with a finite maximum."""
+    error = EXP_ERROR_FINE if fine else EXP_ERROR
+    cut_term = CUT_TERM_FINE if fine else CUT_TERM
+    high, low = exp_elements(x, maxima, fine=fine)
+    sums = [h + l for h, l in zip(exact_sum(high), exact_sum(low), strict=True)]
+    with np.errstate(invalid="ignore", over="ignore"):
+        far = (x - maxima[:, None]) < (CUT_FINE if fine else CUT)
+    vanished = np.isneginf(x)
+    cut = (far & ~vanished).sum(axis=1)
+    totals = from_fractions(sums)
+    off = [sum_error(s, int(k), error, cut_term) for s, k in zip(sums, cut, strict=True)]
+    head, rest = quick_two_sum(high, low)
+    shape = high.shape
+    h, l = divide(
+        head,
+        rest,
+        np.broadcast_to(totals.center[:, None], shape),
+        np.broadcast_to(totals.tail[:, None], shape),
+    )
+    relative_error = error + np.array(off)[:, None] * (1.0 + 2.0**-40) + 2.0 * QUOTIENT_ERROR
+    found = with_relative_error(h, l, 1.0)
+    radius = np.abs(h) * relative_error * (1.0 + 2.0**-40) + np.abs(l) * 2.0**-52 + 2.0**-1074
+    radius = np.where(h < _TAILS_KEPT, radius + _ABSOLUTE, radius)
     # exp(-inf) is zero exactly; every other exponential that was cut is below the radius.
-    return found.center, found.tail, np.where(np.isneginf(values), 0.0, radius)
+    return Enclosure(found.center, found.tail, np.where(vanished, 0.0, radius))
 
 
-# A row comes again under permutation, and in other checks of one case. 2048 rows of 2048 values are
-# 100 MB at most.
-_CACHED_VALUES = 2048
-_distinct_cached = lru_cache(maxsize=2048)(_distinct)
+def _row(values: list[float], counts: list[int], policies: Policies, bits: int) -> list[Any]:
+    ctx = context(bits)
+    row = [ctx.mpf(v) for v in values]
+    if any(ctx.isnan(v) or v == INF for v in row):
+        return [ctx.nan] * len(row)
+    if all(v == -INF for v in row):
+        return [ctx.mpf(_masked_value(policies))] * len(row)
+    terms = [ctx.exp(v) for v in row]
+    total = ctx.fsum(t * k for t, k in zip(terms, counts, strict=True))
+    return [t / total for t in terms]
 
 
-def reference(inputs: Inputs, params: Params, policies: Policies, out_format: Format) -> list[Any]:
-    ctx = context()
+def reference(
+    inputs: Inputs, params: Params, policies: Policies, out_format: Format, bits: int = BITS
+) -> list[Any]:
     results: list[Any] = []
-    x = inputs["x"]
-    nan, masked = _row_kinds(x)
-    for i, row in enumerate(x.tolist()):
-        if nan[i] or masked[i]:
-            value = np.nan if nan[i] else _masked_value(policies)
-            results.extend([ctx.mpf(value)] * len(row))
-            continue
-        terms = [ctx.exp(ctx.mpf(v)) for v in row]
-        total = ctx.fsum(terms)
-        results.extend(t / total for t in terms)
+    for row in inputs["x"].tolist():
+        results += _row(row, [1] * len(row), policies, bits) if row else []
     return results
 
 
+def counted(
+    values: list[float], counts: list[int], params: Params, policies: Policies, out_format: Format,
+    bits: int = BITS,
+) -> list[Any]:  # fmt: skip
+    return _row(values, counts, policies, bits) if values else []
+
+
 def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -> Float64:
-    x = inputs["x"]
+    x = np.asarray(inputs["x"], dtype=np.float64)
     if x.size == 0:
         return np.zeros_like(x)
-    arithmetic, u = claim.arithmetic, claim.arithmetic.u
-    nan, masked = _row_kinds(x)
-    plain = ~(nan | masked)[:, None]
+    arithmetic = claim.arithmetic
+    found = facts(x)
+    plain = Kinds.of(found, x.shape[1]).plain[:, None]
     shown = np.where(plain, x, 0.0)
-    t = np.minimum(shown.max(axis=1, keepdims=True) - shown, -_CUT)
+    with np.errstate(over="ignore"):
+        t = np.where(plain, found.largest[:, None], 0.0) - shown
     p = np.where(plain, np.maximum(exact.center, 0.0), 0.0)
-    # t is rounded to float64 here and the kernel's t to its accumulator: 2**-20 covers both.
-    t_up = t * (1.0 + 2.0**-20)
-    a = np.exp(u * t_up) * (1.0 + arithmetic.exp(-t_up)) - 1.0
-    floor = arithmetic.exp_floor
-    n = x.shape[1]
-    s = (1.0 + (p * a).sum(axis=1, keepdims=True) + n * floor) * (1.0 + gamma(claim.depth, u)) - 1.0
+    a = element_error(t, claim)
+    with np.errstate(invalid="ignore"):
+        distance = np.where(p > 0.0, p * t, 0.0).sum(axis=1, keepdims=True) * (1.0 + 2.0**-20)
+    s = sum_growth(distance, x.shape[1], claim)
+    floor = arithmetic.exp_floor * (claim.rescales + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         lost = np.where(s < 1.0, 1.0 / (1.0 - s), np.inf)
-        relative = (1.0 + a) * (1.0 + arithmetic.division) * lost - 1.0
+        relative_error = (1.0 + a) * (1.0 + arithmetic.division) * lost - 1.0
         # The quotient itself may be subnormal: two more spacings.
         absolute = 2.0 * floor * (1.0 + arithmetic.division) * lost
-        result = np.where(p > 0.0, p * relative, 0.0) + absolute
+        result = np.where(p > 0.0, p * relative_error, 0.0) + absolute
     # exp(-inf) is zero, and zero divided by the sum is zero.
     return np.where(np.isneginf(x), 0.0, result)
 
 
-OPERATION = Operation(
+def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:
+    """(1 - p_i) |x_i| + sum_(j != i) p_j |x_j|; no division, the change is relative by itself."""
+    x = np.asarray(inputs["x"], dtype=np.float64)
+    p = np.where(exact.finite, exact.center, 0.0)
+    with np.errstate(invalid="ignore"):
+        weighted = np.where(p > 0.0, p * np.abs(x), 0.0)
+        moved = np.abs(x) - 2.0 * weighted + weighted.sum(axis=1, keepdims=True)
+        return relative(np.maximum(moved, 0.0) * p, exact)
+
+
+def torch_form(operands: Mapping[str, Any], params: Params) -> Any:
+    return operands["x"].softmax(dim=-1)
+
+
+_OPERATION = Operation(
     name="softmax",
     formula="exp(x_i - m) / sum_j exp(x_j - m), m = max_j x_j",
     kind="row",
     operands=(Operand("x", "matrix"),),
+    outputs=(Output("y", "element"),),
     params={},
     policies=(
         Policy(
@@ -153,8 +203,30 @@ OPERATION = Operation(
         ),
     ),
     families=("normal", "uniform", "constant", "wide_logits", "negative", "masked", "integers"),
-    empty="an empty row stays empty",
+    empty=None,
+    special_values=(
+        SpecialValue((-INF, -INF, -INF), (NAN, NAN, NAN)),
+        SpecialValue(
+            (-INF, -INF, -INF),
+            (0.0, 0.0, 0.0),
+            {"masked_row": "zero"},
+            torch=(NAN, NAN, NAN),
+            why="torch has no such choice",
+        ),
+        SpecialValue((0.0, -INF, 1.0), (None, 0.0, None)),
+        SpecialValue((0.0, INF, 1.0), (NAN, NAN, NAN)),
+        SpecialValue((INF, -INF, 0.0), (NAN, NAN, NAN)),
+        SpecialValue((NAN, 1.0, 2.0), (NAN, NAN, NAN)),
+        SpecialValue((-0.0, -0.0, -0.0), (None, None, None)),
+        SpecialValue((2e19, 2e19, 1.0), (0.5, 0.5, 0.0)),
+        SpecialValue((3e38, 3e38, -3e38), (0.5, 0.5, 0.0)),
+    ),
     enclose=enclose,
     reference=reference,
+    counted=counted,
     before=before,
+    condition=condition,
+    torch=torch_form,
 )
+
+OPERATIONS = (_OPERATION,)
