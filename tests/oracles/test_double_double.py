@@ -7,12 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 from assay.oracles.double_double import (
     PRODUCT_ERROR,
     QUOTIENT_ERROR,
     divide,
     multiply,
+    quick_two_sum,
     two_product,
     two_sum,
 )
@@ -71,6 +73,15 @@ def test_two_sum_is_exact():
         assert exact_pair(s[i], e[i]) == Fraction(float(a[i])) + Fraction(float(b[i])), (
             f"two_sum({a[i]!r}, {b[i]!r}) = ({s[i]!r}, {e[i]!r}) is not exact"
         )
+
+
+def test_quick_two_sum_is_exact_with_the_larger_first():
+    a, b = wide(4000, 11, -20, 20), wide(4000, 12, -80, 20)
+    a, b = np.where(np.abs(a) >= np.abs(b), [a, b], [b, a])
+    a = np.concatenate([a, [0.0, 1.0, 1.0]])
+    b = np.concatenate([b, [0.0, -1.0, 2.0**-54]])
+    for x, y in zip(quick_two_sum(a, b), two_sum(a, b), strict=True):
+        assert (x == y).all()
 
 
 def test_two_sum_does_not_depend_on_which_is_larger():
@@ -150,6 +161,15 @@ def test_quotient_error_is_within_the_claim(seed):
         f"claimed {QUOTIENT_ERROR!r}"
     )
     assert (np.abs(l) <= np.spacing(np.abs(h)) / 2).all(), "the quotient is a normalised pair"
+
+
+def test_divisor_may_be_plain_floats_for_numpy_and_torch():
+    (ah, al), (bh, bl) = pairs(500, 9), (3.0, 2.0**-55)
+    expected = divide(ah, al, np.full_like(ah, bh), np.full_like(ah, bl))
+    found = divide(ah, al, bh, bl)
+    there = divide(torch.tensor(ah), torch.tensor(al), bh, bl)
+    for e, f, t in zip(expected, found, there, strict=True):
+        assert (e == f).all() and (e == t.numpy()).all()
 
 
 def test_exact_cases_come_out_exact():
