@@ -56,7 +56,7 @@ class Host:
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        return (x.nbytes + peak) / x.nbytes
+        return float((x.nbytes + peak) / x.nbytes)
 
 
 class Cuda:
