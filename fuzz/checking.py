@@ -221,8 +221,12 @@ def case_from_inputs(kernel: Kernel, inputs: list[str]) -> Case:
     rows, n = x.bits.shape
     if op.whole:
         rows, n = 1, x.bits.size
+    columns = 1
     for name, tensor in tensors.items():
         expected = (rows, n) if op.operand(name).shape == "matrix" else (1, n)
+        if op.operand(name).shape == "second":
+            columns = tensor.bits.shape[1]
+            expected = (n, columns)
         if not op.whole and tensor.bits.shape != expected:
             raise CaseError(
                 f"{name} must have shape {_shape(expected)} to go with x, got "
@@ -237,6 +241,7 @@ def case_from_inputs(kernel: Kernel, inputs: list[str]) -> Case:
         dtype=x.format.name,
         rows=rows,
         n=n,
+        columns=columns,
         operands=dict(data),
         dtypes={k: t.format.name for k, t in tensors.items() if t.format is not x.format},
     )

@@ -234,20 +234,22 @@ def _literals(case: Case) -> dict[str, Float64] | None:
     return {k: v for k, v in found.items() if v is not None}
 
 
-def _cut(case: Case, values: dict[str, Float64], keep: Float64, *, columns: bool) -> Case:
+def _cut(case: Case, values: dict[str, Float64], keep: Float64, *, axis: str) -> Case:
+    """The case without some of its reduced axis ("n"), rows, or columns of a second factor."""
     operation = operation_named(case.operation)
     operands = dict(case.operands)
+    shape = {"rows": "matrix", "columns": "second"}.get(axis)
     for name, v in values.items():
-        if columns:
+        if axis == "n":
             operands[name] = literal_values(v[:, keep])
-        elif operation.operand(name).shape == "matrix":
+        elif operation.operand(name).shape == shape:
             operands[name] = literal_values(v[keep])
     kept = int(keep.sum())
-    return (
-        replace(case, n=kept, operands=operands, launch={})
-        if columns
-        else replace(case, rows=kept, operands=operands)
-    )
+    if axis == "n":
+        return replace(case, n=kept, operands=operands, launch={})
+    if axis == "rows":
+        return replace(case, rows=kept, operands=operands)
+    return replace(case, columns=kept, operands=operands)
 
 
 def _without(count: int) -> Iterator[Float64]:
@@ -269,7 +271,7 @@ def _fewer_columns(case: Case) -> Iterator[Case]:
     prefixes = (np.arange(case.n) < k for k in range(1, min(_SHORTEST, case.n)))
     masks: list[Any] = [*prefixes, *_without(case.n)]
     for keep in masks:
-        smaller = _cut(case, values, keep, columns=True)
+        smaller = _cut(case, values, keep, axis="n")
         yield smaller
         if case.launch:
             yield replace(smaller, launch=case.launch)
@@ -277,10 +279,11 @@ def _fewer_columns(case: Case) -> Iterator[Case]:
 
 def _fewer_rows(case: Case) -> Iterator[Case]:
     values = _literals(case)
-    if values is None or case.rows <= 1:
+    if values is None:
         return
-    for keep in _without(case.rows):
-        yield _cut(case, values, keep, columns=False)
+    for axis, count in (("rows", case.rows), ("columns", case.columns)):
+        for keep in _without(count) if count > 1 else ():
+            yield _cut(case, values, keep, axis=axis)
 
 
 def _simpler_values(case: Case) -> Iterator[Case]:

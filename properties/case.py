@@ -91,7 +91,10 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One input plus its launch configuration; `launch` empty means the kernel's default."""
+    """One input plus its launch configuration; `launch` empty means the kernel's default.
+
+    columns: of the right-hand side of a product, which is described by columns, (columns, n).
+    """
 
     operation: str
     dtype: str
@@ -102,6 +105,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layout: Layout = Layout()
     launch: dict[str, int] = {}
     dtypes: dict[str, str] = {}
+    columns: int = 1
 
     def __str__(self) -> str:
         shape = (
@@ -139,7 +143,11 @@ def _brief(data: Data) -> str:
 
 @dataclass(frozen=True)
 class Tensor:
-    """Stored bits of one operand: a (rows, n) matrix, or (1, n) for an operand of columns."""
+    """Stored bits of one operand, the reduced axis last.
+
+    A (rows, n) matrix, (1, n) for an operand of columns, (columns, n) for the right-hand side of a
+    product, which the operation and the kernel see transposed.
+    """
 
     bits: Bits
     format: Format
@@ -186,10 +194,21 @@ class Problem:
     @property
     def inputs(self) -> dict[str, Float64]:
         """The operands as float64, shaped as `Operation` takes them."""
+        seen = {"matrix": lambda v: v, "columns": lambda v: v[0], "second": lambda v: v.T}
         return {
-            name: t.values if self.operation.operand(name).shape == "matrix" else t.values[0]
+            name: seen[self.operation.operand(name).shape](t.values)
             for name, t in self.tensors.items()
         }
+
+    @property
+    def result_shape(self) -> tuple[int, int]:
+        """Shape of the matrix of results."""
+        second = [
+            t.bits.shape[0]
+            for name, t in self.tensors.items()
+            if self.operation.operand(name).shape == "second"
+        ]
+        return self.operation.result_shape(self.rows, self.n, *second)
 
     def with_tensors(self, **tensors: Tensor) -> Problem:
         return replace(self, tensors=self.tensors | tensors)
@@ -198,7 +217,7 @@ class Problem:
         return replace(self, launch=launch)
 
     def map_matrices(self, change: Any) -> Problem:
-        """`change` applied to the bits of every operand along the reduced axis."""
+        """`change` applied to the bits of every operand; the reduced axis is their last."""
         return replace(
             self,
             tensors={k: Tensor(change(t.bits), t.format) for k, t in self.tensors.items()},
@@ -219,8 +238,10 @@ def build(case: Case, base: Path | None = None) -> Problem:
             operation.operand(name)
     except ValueError as error:
         raise CaseError(str(error)) from None
-    if case.rows < 0 or case.n < 0:
-        raise CaseError(f"rows and n must not be negative, got {case.rows} and {case.n}")
+    if min(case.rows, case.n, case.columns) < 0:
+        raise CaseError(
+            f"rows, n and columns must not be negative, got {case.rows}, {case.n}, {case.columns}"
+        )
     if case.rows * case.n > _MOST_ELEMENTS:
         raise CaseError(
             f"a case may have up to {_MOST_ELEMENTS} elements, got {case.rows} x {case.n}"
@@ -245,17 +266,27 @@ def build(case: Case, base: Path | None = None) -> Problem:
         )
     tensors = {}
     for name, data in case.operands.items():
-        rows = case.rows if operation.operand(name).shape == "matrix" else 1
+        shape = operation.operand(name).shape
+        rows = {"matrix": case.rows, "columns": 1, "second": case.columns}[shape]
         tensors[name] = _tensor(
-            name, data, rows, case.n, formats.get(name, fmt), base, whole=operation.whole
-        )
+            name, data, rows, case.n, formats.get(name, fmt), base,
+            whole=operation.whole, transposed=shape == "second",
+        )  # fmt: skip
     return Problem(
         operation, fmt, tensors, dict(operation.params) | case.params, case.layout, case.launch
     )
 
 
 def _tensor(
-    name: str, data: Data, rows: int, n: int, fmt: Format, base: Path | None, *, whole: bool
+    name: str,
+    data: Data,
+    rows: int,
+    n: int,
+    fmt: Format,
+    base: Path | None,
+    *,
+    whole: bool,
+    transposed: bool,
 ) -> Tensor:
     if isinstance(data, Recipe):
         return _from_recipe(data, rows, n, fmt)
@@ -283,6 +314,9 @@ def _tensor(
         )
     if whole:
         tensor = Tensor(tensor.bits.reshape(1, -1), tensor.format)
+    if transposed:
+        # A file holds the matrix as the kernel takes it, (n, columns).
+        tensor = Tensor(np.ascontiguousarray(tensor.bits.T), tensor.format)
     if tensor.bits.shape != (rows, n) or tensor.format is not fmt:
         raise CaseError(
             f"{data.file}:{data.tensor} should be {fmt.name} {(rows, n)}, got "
@@ -363,6 +397,14 @@ def literal_case(problem: Problem, dtype: str) -> Case:
         dtype=dtype,
         rows=problem.rows,
         n=problem.n,
+        columns=max(
+            (
+                t.bits.shape[0]
+                for name, t in problem.tensors.items()
+                if problem.operation.operand(name).shape == "second"
+            ),
+            default=1,
+        ),
         operands={name: literal_of(t) for name, t in problem.tensors.items()},
         params=problem.params,
         layout=problem.layout,

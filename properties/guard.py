@@ -75,6 +75,12 @@ def format_of(dtype: torch.dtype) -> Format | None:
     return _FORMAT.get(dtype)
 
 
+def poison_of(dtype: torch.dtype, poison: str) -> int:
+    """The value that a tensor of an integer dtype holds where nothing was written."""
+    width, patterns = _PATTERNS[dtype]
+    return _as_signed(patterns[poison], width)
+
+
 def _as_signed(pattern: int, width: int) -> int:
     return pattern - (1 << width) if pattern >> (width - 1) else pattern
 

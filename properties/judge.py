@@ -93,10 +93,12 @@ class Judgement:
 
 def judge(kernel: Kernel, problem: Problem, launch: Launch, platform: Platform) -> Judgement:
     """The judgement of a launch that produced an output."""
-    fmt = problem.format
+    operation = problem.operation
+    fmt = launch.format
     exact = exact_result(problem, kernel.policies)
-    claim = kernel.claim(problem.n, config_of(kernel, problem), fmt.name, problem.params, platform)
-    before = problem.operation.before(problem.inputs, exact, fmt, claim)
+    stored = problem.format.name
+    claim = kernel.claim(problem.n, config_of(kernel, problem), stored, problem.params, platform)
+    before = operation.before(problem.inputs, exact, problem.format, claim)
     values = launch.values
     unjudged = np.isnan(before)
     limit = allowed(np.where(unjudged, 0.0, before), exact, fmt, claim.arithmetic)
@@ -111,6 +113,9 @@ def judge(kernel: Kernel, problem: Problem, launch: Launch, platform: Platform) 
         reaches = exact.magnitude() + np.where(unjudged, 0.0, before) >= threshold
     overflows = exact.finite & np.isinf(values) & (np.sign(values) == np.sign(expected)) & reaches
     error = np.where(overflows, 0.0, error)
+    if operation.accepts is not None:
+        right = operation.accepts(problem.inputs, values, exact, kernel.policies)
+        error = np.where(right, 0.0, error)
     with np.errstate(invalid="ignore"):
         wrong = error > limit
     # An infinite limit says nothing about the size of the result, yet it promises a number.
@@ -120,9 +125,12 @@ def judge(kernel: Kernel, problem: Problem, launch: Launch, platform: Platform) 
     special_rows = np.zeros((problem.rows, 1), dtype=bool)
     for name, tensor in problem.tensors.items():
         odd = ~np.isfinite(tensor.values)
-        if problem.operation.operand(name).shape == "matrix":
+        shape = operation.operand(name).shape
+        if shape == "matrix":
             special_rows = special_rows | odd.any(axis=1, keepdims=True)
-        elif not problem.operation.whole:
+        elif shape == "second":
+            special_rows = special_rows | odd.any(axis=1)[None, :]
+        elif not operation.whole:
             special_rows = special_rows | odd
     special = ~exact.finite | special_rows
     return Judgement(exact, values, fmt, limit, error, wrong, special)

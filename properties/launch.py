@@ -19,7 +19,8 @@ import torch
 
 from assay.kernels import device
 from assay.kernels.record import Kernel
-from assay.oracles.formats import Bits, Float64, Format, decode
+from assay.oracles.formats import FP64, Bits, Float64, Format, decode, encode
+from assay.oracles.operation import Output
 from assay.properties.case import Problem, Tensor
 from assay.properties.guard import (
     POISONS,
@@ -27,6 +28,7 @@ from assay.properties.guard import (
     FreshMemory,
     Guard,
     format_of,
+    poison_of,
     torch_dtype,
 )
 
@@ -90,9 +92,7 @@ def _groups(kernel: Kernel, problems: Sequence[Problem]) -> list[list[int]]:
             groups[i] = [i]
             continue
         shared = tuple(
-            t.digest
-            for name, t in p.tensors.items()
-            if p.operation.operand(name).shape == "columns"
+            t.digest for name, t in p.tensors.items() if p.operation.operand(name).shape != "matrix"
         )
         key = (
             p.n,
@@ -110,7 +110,7 @@ def _stack(members: list[Problem]) -> Problem:
     first = members[0]
     tensors = {}
     for name, t in first.tensors.items():
-        if first.operation.operand(name).shape == "columns":
+        if first.operation.operand(name).shape != "matrix":
             tensors[name] = t
         else:
             tensors[name] = Tensor(
@@ -139,8 +139,10 @@ def _launch_one(kernel: Kernel, problem: Problem, poison: str) -> Launch:
     for name, t in problem.tensors.items():
         signed = t.bits.view(t.bits.dtype.str.replace("u", "i"))
         bits = torch.from_numpy(np.ascontiguousarray(signed)).to(where)
-        matrix = problem.operation.operand(name).shape == "matrix"
-        if not matrix or problem.operation.whole:
+        shape = problem.operation.operand(name).shape
+        if shape == "second":
+            bits = bits.T
+        elif shape == "columns" or problem.operation.whole:
             bits = bits.reshape(-1)
         operands[name] = guard.operand(
             name,
@@ -178,32 +180,78 @@ def _read(
     def wrong(text: str) -> Launch:
         return Launch(None, problem.format, error=text, damage=damage)
 
+    outputs = out if isinstance(out, tuple | list) else (out,)
+    expected = problem.operation.outputs
+    if len(outputs) != len(expected):
+        names = ", ".join(o.name for o in expected)
+        return wrong(f"returned {len(outputs)} results, expected {len(expected)}: {names}")
+    parts: list[tuple[Bits, Any]] = []
+    fmt = FP64 if problem.operation.integer else problem.format
+    for output, tensor in zip(expected, outputs, strict=True):
+        name = f"{output.name}: " if len(expected) > 1 else ""
+        reason = _unfit(problem, output, tensor, guard)
+        if reason is not None:
+            return wrong(name + reason)
+        shape = (problem.rows, 1) if output.shape == "row" else problem.result_shape
+        parts.append(_bits(tensor, shape, fmt, guard))
+    bits = np.hstack([b for b, _ in parts])
+    poisoned = None
+    if all(p is not None for _, p in parts):
+        poisoned = np.hstack([p for _, p in parts])
+    return Launch(bits, fmt, damage=damage, poisoned=poisoned)
+
+
+_INTEGERS = (torch.int64, torch.int32)
+
+
+def _unfit(problem: Problem, output: Output, out: Any, guard: Guard) -> str | None:
+    """What is wrong with one result, None where it can be judged."""
     if not isinstance(out, torch.Tensor):
-        return wrong(f"returned {type(out).__name__}, expected a tensor")
+        return f"returned {type(out).__name__}, expected a tensor"
     if out.layout is not torch.strided:
-        return wrong(f"returned a {out.layout} tensor, expected a strided one")
-    fmt = format_of(out.dtype)
-    if fmt is None:
-        return wrong(f"returned dtype {str(out.dtype).removeprefix('torch.')}, expected a float")
-    if fmt is not problem.format:
-        return wrong(f"returned dtype {fmt.name}, expected {problem.format.name}")
+        return f"returned a {out.layout} tensor, expected a strided one"
+    dtype = str(out.dtype).removeprefix("torch.")
+    if output.dtype == "integer":
+        if out.dtype not in _INTEGERS:
+            return f"returned dtype {dtype}, expected int64 or int32"
+    else:
+        fmt = format_of(out.dtype)
+        if fmt is None:
+            return f"returned dtype {dtype}, expected a float"
+        if fmt is not problem.format:
+            return f"returned dtype {fmt.name}, expected {problem.format.name}"
     if out.device.type != guard.device:
-        return wrong(f"returned a tensor on {out.device}, expected {guard.device}")
+        return f"returned a tensor on {out.device}, expected {guard.device}"
     if problem.operation.whole:
         if out.numel() != 1:
-            return wrong(f"returned shape {tuple(out.shape)}, expected a scalar")
-        shape: tuple[int, int] = (1, 1)
-    else:
-        shape = (problem.rows, problem.n)
-        if tuple(out.shape) != shape:
-            return wrong(f"returned shape {tuple(out.shape)}, expected {shape}")
+            return f"returned shape {tuple(out.shape)}, expected a scalar"
+        return None
+    shapes: tuple[tuple[int, ...], ...] = (problem.result_shape,)
+    if output.shape == "row":
+        shapes = ((problem.rows,), (problem.rows, 1))
+    if tuple(out.shape) not in shapes:
+        return f"returned shape {tuple(out.shape)}, expected {shapes[0]}"
+    return None
+
+
+def _bits(out: torch.Tensor, shape: tuple[int, int], fmt: Format, guard: Guard) -> tuple[Bits, Any]:
+    """The stored bits of one result as a matrix, and where they are still the poison.
+
+    Integers come as the float64 that they equal. A copy: a kernel that returns the same buffer
+    again must not change this result later.
+    """
+    poison = None
+    if out.dtype in _INTEGERS:
+        whole = out.detach().cpu().numpy().reshape(shape)
+        bits = encode(whole.astype(np.float64), FP64)
+        if guard.block_of(out) is not None:
+            poison = whole == poison_of(out.dtype, guard.poison)
+        return bits, poison
     signed = out.detach().contiguous().view(SIGNED[fmt.width])
-    # A copy: a kernel that returns the same buffer again must not change this result later.
     bits = signed.cpu().numpy().reshape(shape).view(fmt.bits_dtype).copy()
-    poisoned = None
     if guard.block_of(out) is not None:
-        poisoned = bits == np.asarray(POISONS[guard.poison][fmt.name], dtype=fmt.bits_dtype)
-    return Launch(bits, fmt, damage=damage, poisoned=poisoned)
+        poison = bits == np.asarray(POISONS[guard.poison][fmt.name], dtype=fmt.bits_dtype)
+    return bits, poison
 
 
 def as_torch(tensor: Tensor) -> torch.Tensor:

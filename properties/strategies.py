@@ -24,6 +24,8 @@ WHOLE_LENGTHS = (511, 513, 1023, 1025, 2047, 2049, 3001, 4097, 5000)
 GPU_WHOLE_LENGTHS = (65537, 100_003, 262_145, 1_048_577)
 ROWS = (1, 2, 3, 4, 5, 8, 9, 17, 18)
 GPU_ROWS = (33, 49, 131, 133, 257)
+# Of the right-hand side of a product.
+COLUMNS = (1, 2, 3, 16, 17)
 
 
 def _lengths(kernel: Kernel) -> st.SearchStrategy[int]:
@@ -72,7 +74,8 @@ def _scales(dtype: str) -> st.SearchStrategy[int]:
 @st.composite
 def _data(draw: st.DrawFn, kernel: Kernel, operand: Operand, rows: int, n: int, dtype: str) -> Data:
     columns = operand.shape == "columns"
-    families = kernel.op.families if not columns else ("normal", "uniform", "constant", "integers")
+    plain = operand.shape != "matrix"
+    families = ("normal", "uniform", "constant", "integers") if plain else kernel.op.families
     return Recipe(
         family=draw(st.sampled_from(families)),
         seed=draw(st.integers(0, 999)),
@@ -85,17 +88,22 @@ def _data(draw: st.DrawFn, kernel: Kernel, operand: Operand, rows: int, n: int, 
 def cases(draw: st.DrawFn, kernel: Kernel, dtype: str) -> Case:
     """Cases of a kernel within its claims, in one dtype."""
     n, rows = draw(_lengths(kernel)), draw(_rows(kernel))
+    product = any(o.shape == "second" for o in kernel.op.operands)
+    columns = draw(st.sampled_from(COLUMNS)) if product else 1
     assert kernel.operands is not None
     operands: dict[str, Data] = {}
     for operand in kernel.op.operands:
         if operand.name not in kernel.operands:
             continue
         if operand.default == "required" or draw(st.booleans()):
-            operands[operand.name] = draw(_data(kernel, operand, rows, n, dtype))
+            height = columns if operand.shape == "second" else rows
+            operands[operand.name] = draw(_data(kernel, operand, height, n, dtype))
     params = {}
     if "eps" in (kernel.params or ()):
         # Six decades and beyond: an eps in the wrong place shows where it matters.
         params["eps"] = draw(st.sampled_from((1e-6, 1e-5, 1e-12, 0.01, 1.0)))
+    if "correction" in (kernel.params or ()):
+        params["correction"] = draw(st.sampled_from((0.0, 1.0)))
     layout = Layout(
         row_gap=draw(st.sampled_from((0, 0, 1, 3))), offset=draw(st.sampled_from((0, 0, 1)))
     )
@@ -106,6 +114,7 @@ def cases(draw: st.DrawFn, kernel: Kernel, dtype: str) -> Case:
         dtype=dtype,
         rows=rows,
         n=n,
+        columns=columns,
         operands=operands,
         params=params,
         layout=Layout() if kernel.op.whole and layout.offset == 0 else layout,

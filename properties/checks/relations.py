@@ -146,7 +146,7 @@ def check_zero_padding(bench: Bench, problem: Problem) -> Verdict:
     if reason is not None or problem.n == 0:
         raise Inapplicable(reason or "an empty row padded is another row")
     first, second = (bench.judge(p, bench.run(p)) for p in (problem, padded))
-    columns = None if problem.operation.whole else slice(0, problem.n)
+    columns = slice(0, problem.n) if problem.operation.elementwise else None
     return bench.close(
         f"{extra} elements of {fill} change the result", first, second, columns=columns
     )
@@ -156,12 +156,14 @@ def check_zero_padding(bench: Bench, problem: Problem) -> Verdict:
 def check_permutation(bench: Bench, problem: Problem) -> Verdict:
     if problem.n < 2:
         raise Inapplicable("one element has one order")
+    if problem.operation.name == "row_argmax":
+        raise Inapplicable("an index moves with its element")
     # The permutation follows from the data, so that a case replays.
     order = np.argsort(raw_bits(int(problem.x.digest[:15], 16), 1, problem.n), kind="stable")
     permuted = problem.map_matrices(lambda bits: bits[:, order])
     first = bench.judge(problem, bench.run(problem))
     second = bench.judge(permuted, bench.run(permuted))
-    columns = None if problem.operation.whole else np.argsort(order, kind="stable")
+    columns = np.argsort(order, kind="stable") if problem.operation.elementwise else None
     return bench.close("a permutation changes the result", first, second, columns=columns)
 
 
