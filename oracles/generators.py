@@ -145,7 +145,9 @@ def _near_zero_logsumexp(seed: int, count: int, fmt: Format) -> Float64:
 
 
 # Families whose elements go together: drawing them from a pool would undo what they are for.
-_WHOLE = ("constant", "ones", "cancelling", "absorbing", "ladder", "near_zero_logsumexp")
+STRUCTURED = ("constant", "ones", "cancelling", "absorbing", "ladder", "near_zero_logsumexp")
+# The stream that says which of the pool comes where.
+POOL_STREAM = 7
 
 
 def normal_sign(seed: int, count: int) -> Float64:
@@ -153,23 +155,35 @@ def normal_sign(seed: int, count: int) -> Float64:
     return np.where(raw_bits(seed, 9, count) >> np.uint64(63) == 0, 1.0, -1.0)
 
 
-def generate(family: str, rows: int, n: int, seed: int, fmt: Format) -> Float64:
-    """A (rows, n) matrix of the family, rounded to `fmt`; ValueError for an unknown family."""
+def family_named(family: str) -> Family:
+    """The function of a data family; ValueError lists the known ones otherwise."""
     try:
-        function, _ = FAMILIES[family]
+        return FAMILIES[family][0]
     except KeyError:
         raise ValueError(
             f"unknown data family {family!r}: expected one of {', '.join(FAMILIES)}"
         ) from None
-    count = rows * n
-    if count > POOL_ABOVE and family not in _WHOLE:
-        pool = round_nearest(function(seed, POOL, fmt), fmt)
-        values = pool[integers(seed, 7, count, POOL)]
-    else:
-        values = round_nearest(function(seed, count, fmt), fmt)
+
+
+def pool_of(family: str, seed: int, fmt: Format) -> Float64:
+    """The `POOL` values that a long input of the family is drawn from."""
+    return _kept_finite(round_nearest(family_named(family)(seed, POOL, fmt), fmt), family, fmt)
+
+
+def _kept_finite(values: Float64, family: str, fmt: Format) -> Float64:
     if fmt.emax < 16:
         # float16 ends at 65504; keep what a family meant as finite finite.
-        values = np.where(
-            np.isinf(values) & (family != "masked"), np.copysign(fmt.largest, values), values
-        )
+        largest = np.copysign(fmt.largest, values)
+        values = np.where(np.isinf(values) & (family != "masked"), largest, values)
+    return values
+
+
+def generate(family: str, rows: int, n: int, seed: int, fmt: Format) -> Float64:
+    """A (rows, n) matrix of the family, rounded to `fmt`; ValueError for an unknown family."""
+    function = family_named(family)
+    count = rows * n
+    if count > POOL_ABOVE and family not in STRUCTURED:
+        values = pool_of(family, seed, fmt)[integers(seed, POOL_STREAM, count, POOL)]
+    else:
+        values = _kept_finite(round_nearest(function(seed, count, fmt), fmt), family, fmt)
     return values.reshape(rows, n)
