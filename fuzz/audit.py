@@ -26,10 +26,11 @@ from assay.kernels.record import Kernel
 from assay.kernels.record import kernels as registered
 from assay.kernels.target import resolve
 from assay.oracles.formats import format_named
-from assay.properties.case import Case, CaseError, Data, Problem, Recipe, Tensor, build
+from assay.properties.case import Case, Data, Problem, Recipe, Tensor, build
 from assay.properties.judge import judge
 from assay.properties.launch import Launch, config_of, launch
 from assay.properties.tensors import load_bits
+from assay.properties.values import CaseError
 from assay.properties.witness import Versions, versions, write_atomically
 
 SCHEMA = 1

@@ -15,11 +15,12 @@ from typing import Any
 from assay.fuzz.minimise import minimise
 from assay.kernels import device
 from assay.kernels.record import Kernel
-from assay.properties.case import Case, CaseError, Problem, Stored, build
+from assay.properties.case import Case, Problem, Stored, build
 from assay.properties.checks import Kept, checks_for, run_check
 from assay.properties.launch import supports
 from assay.properties.search import Tally, investigate
 from assay.properties.tensors import load_bits
+from assay.properties.values import CaseError
 from assay.properties.witness import WitnessError, literal_if_small, make, save
 
 

@@ -29,12 +29,14 @@ def as_data() -> dict[str, Any]:
             o.name: {
                 "formula": o.formula,
                 "operands": [x.name for x in o.operands],
+                "outputs": [x.name for x in o.outputs],
                 "params": dict(o.params),
                 "policies": {
                     p.name: {"values": list(p.values), "default": p.default, "meaning": p.meaning}
                     for p in o.policies
                 },
-                "empty": o.empty,
+                "families": list(o.families),
+                "empty": "nothing" if o.empty is None else str(o.empty),
             }
             for o in operations().values()
         },
@@ -56,6 +58,7 @@ def as_data() -> dict[str, Any]:
 def show() -> None:
     """The same as tables for a person."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -72,7 +75,7 @@ def show() -> None:
     table = titled("Operations", "operation", "formula", "policies (default first)")
     for name, o in data["operations"].items():
         policies = "\n".join(f"{p}: {' | '.join(v['values'])}" for p, v in o["policies"].items())
-        table.add_row(name, o["formula"], policies)
+        table.add_row(name, escape(o["formula"]), policies)
     console.print(table)
     table = titled("Kernels", "kernel", "order of summation", "bitwise", "policies", "longest row")
     for name, k in data["kernels"].items():

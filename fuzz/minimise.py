@@ -21,19 +21,11 @@ from msgspec.structs import replace
 from assay.kernels.record import Kernel
 from assay.oracles.formats import Float64, format_named
 from assay.oracles.operation import operation_named
-from assay.properties.case import (
-    Case,
-    Layout,
-    Literal,
-    Recipe,
-    build,
-    literal_values,
-    parse_value,
-    value_text,
-)
+from assay.properties.case import Case, Layout, Literal, Recipe, build, literal_values
 from assay.properties.checks import run_check
 from assay.properties.judge import Verdict
 from assay.properties.launch import supports
+from assay.properties.values import parse_value, value_text
 
 # Captured tensors are spelled out up to here, one row of them at least.
 _LITERAL_ELEMENTS = 1 << 16

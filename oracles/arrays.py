@@ -107,7 +107,8 @@ class TorchArrays:
         return bool(self.torch.isfinite(a).all())
 
     def row_max(self, a: Any) -> Any:
-        return a.amax(dim=1).cpu().numpy()
+        # numpy has no bfloat16; float64 holds every element.
+        return a.amax(dim=1).to(self.torch.float64).cpu().numpy()
 
     def row_sum(self, a: Any) -> Any:
         return a.sum(dim=1).cpu().numpy()
@@ -128,7 +129,7 @@ class FlushesSubnormals(RuntimeError):
 @cache
 def _torch_arrays(device: str) -> TorchArrays:
     found = TorchArrays(device)
-    tiny = found.constant([5e-324])
+    tiny = found.constant([2.0**-1074])
     if float((tiny * 1.0)[0]) == 0.0 or float((found.constant([2.0**-1022]) * 0.5)[0]) == 0.0:
         raise FlushesSubnormals(
             f"torch flushes float64 subnormals to zero on {device}: expected IEEE arithmetic. "

@@ -19,29 +19,13 @@ import numpy as np
 from assay.oracles.formats import Bits, Float64, Format, decode, encode, format_named
 from assay.oracles.generators import FAMILIES, generate
 from assay.oracles.operation import Operation, operation_named
-
-# Named elements that a recipe or a literal may hold. The formats give the sizes.
-SPECIAL_VALUES = (
-    "nan",
-    "inf",
-    "-inf",
-    "-0",
-    "largest",
-    "-largest",
-    "smallest_normal",
-    "smallest_subnormal",
-)
-
+from assay.properties.values import CaseError, parse_value, value_text
 
 # A float64 copy of more would not fit the memory of any machine at hand.
 _MOST_ELEMENTS = 1 << 34
 
 
 _WIDEST_GAP = 1 << 20
-
-
-class CaseError(ValueError):
-    """A case that cannot be built, with what was expected (exit status 2)."""
 
 
 class Special(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -346,28 +330,6 @@ def _from_recipe(recipe: Recipe, rows: int, n: int, fmt: Format) -> Tensor:
     return Tensor.of(values, fmt)
 
 
-def parse_value(text: str, fmt: Format) -> float:
-    """A hex float, or one of `SPECIAL_VALUES` for the format; CaseError otherwise."""
-    sign = -1.0 if text.startswith("-") else 1.0
-    named = {
-        "nan": np.nan,
-        "inf": np.inf,
-        "largest": fmt.largest,
-        "smallest_normal": fmt.smallest_normal,
-        "smallest_subnormal": fmt.smallest_subnormal,
-        "0": 0.0,
-    }
-    bare = text.removeprefix("-")
-    if bare in named:
-        return sign * named[bare]
-    try:
-        return float.fromhex(text)
-    except (ValueError, OverflowError):
-        raise CaseError(
-            f"{text!r} is neither a hex float like 0x1.8p-3 nor one of {', '.join(SPECIAL_VALUES)}"
-        ) from None
-
-
 def literal_of(tensor: Tensor) -> Literal:
     """The tensor written out value by value."""
     return literal_values(tensor.values)
@@ -376,18 +338,6 @@ def literal_of(tensor: Tensor) -> Literal:
 def literal_values(values: Float64) -> Literal:
     """A matrix of values written out one by one."""
     return Literal(tuple(tuple(value_text(v) for v in row) for row in values.tolist()))
-
-
-def value_text(value: float) -> str:
-    """The shortest text that `parse_value` reads back to the same value."""
-    if value != value:
-        return "nan"
-    if value in (np.inf, -np.inf):
-        return "inf" if value > 0 else "-inf"
-    if value == 0.0:
-        return "-0" if np.signbit(value) else "0"
-    mantissa, exponent = value.hex().split("p")
-    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{exponent}"
 
 
 def literal_case(problem: Problem, dtype: str) -> Case:

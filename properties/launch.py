@@ -180,11 +180,15 @@ def _read(
     def wrong(text: str) -> Launch:
         return Launch(None, problem.format, error=text, damage=damage)
 
-    outputs = out if isinstance(out, tuple | list) else (out,)
     expected = problem.operation.outputs
-    if len(outputs) != len(expected):
+    outputs = (out,)
+    if len(expected) > 1:
         names = ", ".join(o.name for o in expected)
-        return wrong(f"returned {len(outputs)} results, expected {len(expected)}: {names}")
+        if not isinstance(out, tuple | list) or len(out) != len(expected):
+            got = f"{type(out).__name__}"
+            got += f" of {len(out)}" if isinstance(out, tuple | list) else ""
+            return wrong(f"returned {got}, expected a tuple of {len(expected)} tensors: {names}")
+        outputs = tuple(out)
     parts: list[tuple[Bits, Any]] = []
     fmt = FP64 if problem.operation.integer else problem.format
     for output, tensor in zip(expected, outputs, strict=True):

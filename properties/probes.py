@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from assay.kernels.record import Kernel
 from assay.oracles.formats import format_named
-from assay.properties.case import Case, Data, Layout, Literal, Recipe, Special, value_text
+from assay.properties.case import Case, Data, Layout, Literal, Recipe, Special
+from assay.properties.values import value_text
 
 
 @dataclass(frozen=True)

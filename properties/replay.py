@@ -8,9 +8,10 @@ from pathlib import Path
 
 from assay.kernels.record import Kernel
 from assay.kernels.target import resolve
-from assay.properties.case import CaseError, build
+from assay.properties.case import build
 from assay.properties.checks import run_check
 from assay.properties.judge import Verdict
+from assay.properties.values import CaseError
 from assay.properties.witness import Witness, WitnessError, output_bits, versions
 
 

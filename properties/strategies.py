@@ -13,7 +13,8 @@ from assay.kernels import device
 from assay.kernels.record import Kernel
 from assay.oracles.formats import format_named
 from assay.oracles.operation import Operand
-from assay.properties.case import SPECIAL_VALUES, Case, Data, Layout, Recipe, Special
+from assay.properties.case import Case, Data, Layout, Recipe, Special
+from assay.properties.values import SPECIAL_VALUES
 
 # Lengths around the edges of tiles, vectors, warps and powers of two, none of them "nice" alone.
 LENGTHS = (1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 101, 127, 128, 129, 255, 256, 257)

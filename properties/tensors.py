@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from assay.oracles.formats import BF16, FP16, FP32, FP64, Format
-from assay.properties.case import CaseError, Tensor
+from assay.properties.case import Tensor
+from assay.properties.values import CaseError
 
 _NUMPY = {"float64": FP64, "float32": FP32, "float16": FP16}
 

@@ -14,19 +14,10 @@ import torch
 from assay.fuzz.minimise import Minimised, minimise
 from assay.kernels.record import Kernel
 from assay.kernels.target import adopt
-from assay.properties.case import (
-    Case,
-    Data,
-    Layout,
-    Literal,
-    Recipe,
-    Special,
-    Stored,
-    build,
-    value_text,
-)
+from assay.properties.case import Case, Data, Layout, Literal, Recipe, Special, Stored, build
 from assay.properties.checks import run_check
 from assay.properties.tensors import load_bits
+from assay.properties.values import value_text
 
 Predicate = Callable[[torch.Tensor], bool]
 

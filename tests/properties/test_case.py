@@ -17,9 +17,7 @@ from assay.kernels.record import kernels
 from assay.oracles.formats import FORMATS, FP32, Format, decode, format_named
 from assay.oracles.generators import FAMILIES
 from assay.properties.case import (
-    SPECIAL_VALUES,
     Case,
-    CaseError,
     Layout,
     Literal,
     Recipe,
@@ -29,11 +27,10 @@ from assay.properties.case import (
     build,
     literal_case,
     literal_of,
-    parse_value,
-    value_text,
 )
 from assay.properties.probes import probes_for
 from assay.properties.tensors import load_bits
+from assay.properties.values import SPECIAL_VALUES, CaseError, parse_value, value_text
 
 ALL = pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda f: f.name)
 
@@ -246,7 +243,7 @@ ERRORS: dict[str, tuple[Case, str]] = {
     "no operand": (norm(3, ONES, operands={}), "l2_norm needs the operand x"),
     "parameter": (norm(3, ONES, params={"eps": 1.0}), "no parameter eps: expected none"),
     "negative rows": (Case("softmax", "float32", -1, 3, {"x": ONES}), "must not be negative"),
-    "negative columns": (norm(-1, ONES), "must not be negative, got 1 and -1"),
+    "negative columns": (norm(-1, ONES), "must not be negative, got 1, -1, 1"),
     "two rows": (norm(3, ONES, rows=2), "rows must be 1, got 2"),
     "no row": (norm(3, ONES, rows=0), "rows must be 1, got 0"),
     "gap": (norm(3, ONES, layout=Layout(row_gap=-1)), "layout must not be negative"),

@@ -16,18 +16,10 @@ import torch
 
 from assay.kernels.record import Kernel
 from assay.kernels.target import adopt
-from assay.properties.case import (
-    Case,
-    Data,
-    Layout,
-    Literal,
-    Recipe,
-    Special,
-    build,
-    value_text,
-)
+from assay.properties.case import Case, Data, Layout, Literal, Recipe, Special, build
 from assay.properties.checks import check_named, checks, checks_for, run_check
 from assay.properties.search import investigate
+from assay.properties.values import value_text
 
 Function = Callable[..., torch.Tensor]
 

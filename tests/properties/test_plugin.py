@@ -293,7 +293,7 @@ def test_a_kernel_record_brings_its_own_claims() -> None:
     ("arguments", "text"),
     [
         ({}, "operation="),
-        ({"operation": "product"}, "unknown operation 'product': expected one of l2_norm"),
+        ({"operation": "product"}, "unknown operation 'product': expected one of count_nonzero"),
         ({"operation": "l2_norm", "dtypes": ["float8"]}, "unknown dtype 'float8'"),
         ({"operation": "l2_norm", "accumulator": "int"}, "unknown dtype 'int'"),
         ({"operation": "l2_norm", "policies": {"cast": "end"}}, "no policy 'cast'"),

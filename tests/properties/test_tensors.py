@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 
 from assay.oracles.formats import FORMATS, Format
-from assay.properties.case import CaseError
 from assay.properties.guard import torch_dtype
 from assay.properties.tensors import load_bits, tensor_names
+from assay.properties.values import CaseError
 
 ALL = pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda f: f.name)
 IN_NUMPY = pytest.mark.parametrize(

@@ -20,10 +20,11 @@ import pytest
 from assay.kernels.record import Kernel, kernel_named
 from assay.kernels.target import resolve
 from assay.properties import witness as files
-from assay.properties.case import Case, Data, Literal, Recipe, Special, Stored, build, value_text
+from assay.properties.case import Case, Data, Literal, Recipe, Special, Stored, build
 from assay.properties.checks import run_check
 from assay.properties.replay import replay
 from assay.properties.tensors import load_bits
+from assay.properties.values import value_text
 from assay.properties.witness import WitnessError, make, read, save, write_atomically
 
 KERNEL = """\
