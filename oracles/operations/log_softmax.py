@@ -92,6 +92,9 @@ def _row(values: list[float], counts: list[int], policies: Policies, bits: int) 
             return [ctx.nan] * len(row)
         if max(row) == -INF:
             return [ctx.mpf(_masked_value(policies))] * len(row)
+        if sum(k for v, k in zip(row, counts, strict=True) if v > -INF) == 1:
+            # log(exp(v)) is v, which no precision would tell.
+            return [ctx.mpf(0) if v > -INF else ctx.ninf for v in row]
         total = ctx.log(ctx.fsum(ctx.exp(v) * k for v, k in zip(row, counts, strict=True)))
         results = [v - total for v in row]
         size = 1.0 + max(abs(v) for v in values if abs(v) < INF)

@@ -23,7 +23,7 @@ import numpy as np
 
 from assay.oracles.double_double import QUOTIENT_ERROR, divide, two_sum
 from assay.oracles.enclosure import Enclosure, with_relative_error
-from assay.oracles.formats import Float64, Format
+from assay.oracles.formats import Float64, Format, exponent
 from assay.oracles.multiprecision import BITS, exact_context
 from assay.oracles.operation import (
     Claim,
@@ -40,6 +40,10 @@ from assay.oracles.operation import (
 from assay.oracles.operations.extremes import INF, NAN
 from assay.oracles.rows import facts
 
+# Below, the quotient's pair may lose what underflows on the way: a few 2**-1074 over hi - lo.
+_TAILS_KEPT = 2.0**-900
+_ABSOLUTE = 2.0**-1012
+
 
 def _constant_value(policies: Policies) -> float:
     return 0.0 if policies["constant_row"] == "zero" else NAN
@@ -54,16 +58,18 @@ def enclose(
     found = facts(x)
     lo, hi = found.smallest[:, None], found.largest[:, None]
     plain = found.finite[:, None] & (lo < hi)
-    # Halving is exact but for float64 subnormals, and keeps float64 data from overflowing.
-    big = np.where(plain & (np.maximum(np.abs(lo), np.abs(hi)) > 2.0**1000), 2.0**-60, 1.0)
-    shown = np.where(plain, x, 0.0) * big
-    low, high = np.where(plain, lo, 0.0) * big, np.where(plain, hi, 1.0) * big
+    # Scaled so that the largest magnitude is near 1: hi - lo, 2**-53 at least, cannot overflow, and
+    # only float64 data loses anything, 2**-1074 in places.
+    low, high = np.where(plain, lo, 0.0), np.where(plain, hi, 1.0)
+    e = -exponent(np.maximum(np.abs(low), np.abs(high))).astype(np.int32)
+    shown, low, high = (np.ldexp(v, e) for v in (np.where(plain, x, 0.0), low, high))
     nh, nl = two_sum(shown, -np.broadcast_to(low, x.shape))
     dh, dl = two_sum(high, -low)
     h, l = divide(nh, nl, np.broadcast_to(dh, x.shape), np.broadcast_to(dl, x.shape))
     exact = with_relative_error(h, l, QUOTIENT_ERROR)
+    radius = np.where(np.abs(h) < _TAILS_KEPT, exact.radius + _ABSOLUTE, exact.radius)
     ends = (x == lo) | (x == hi)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         special = (x - lo) / (hi - lo)
     special = np.where(found.finite[:, None], _constant_value(policies), special)
     special = np.where(found.nan[:, None], NAN, special)
@@ -71,7 +77,7 @@ def enclose(
     return Enclosure(
         np.where(plain, center, special),
         np.where(plain & ~ends, exact.tail, 0.0),
-        np.where(plain & ~ends, exact.radius, 0.0),
+        np.where(plain & ~ends, radius, 0.0),
     )
 
 

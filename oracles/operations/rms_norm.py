@@ -114,7 +114,8 @@ def _as_float(value: Fraction) -> float:
 def _weight(inputs: Inputs) -> Float64:
     x = inputs["x"]
     weight = inputs.get("weight")
-    return np.broadcast_to(np.ones(x.shape[1]) if weight is None else weight, x.shape)
+    given = np.ones(x.shape[1]) if weight is None else np.asarray(weight, dtype=np.float64)
+    return np.broadcast_to(given, x.shape)
 
 
 def enclose(
@@ -169,9 +170,10 @@ def reference(
             if policies["residual"] == "stored":
                 h = [_round_mpf(ctx, v, out_format) for v in h]
         v = ctx.fsum(h, squared=True) / max(1, len(h)) + ctx.mpf(params["eps"])
+        root = ctx.sqrt(v)
         for a, w in zip(h, weight[i].tolist(), strict=True):
             # By IEEE rules 0 / 0 is NaN; mpmath raises instead.
-            t = a / ctx.sqrt(v) if v != 0 else ctx.nan
+            t = a / root if v != 0 else ctx.nan
             if policies["cast"] == "before_weight":
                 t = _round_mpf(ctx, t, out_format)
             results.append(t * ctx.mpf(w))
