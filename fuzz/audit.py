@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,59 +19,19 @@ import numpy as np
 
 from assay.fuzz.curves import show, show_n, show_share
 from assay.fuzz.fit import Fit, fit
+from assay.fuzz.measure import REAL, Point, measure
 from assay.kernels import device
 from assay.kernels.record import Kernel
 from assay.kernels.record import kernels as registered
 from assay.kernels.target import resolve
 from assay.oracles.formats import format_named
-from assay.properties.case import Case, Data, Problem, Recipe, Tensor, build
-from assay.properties.judge import judge
-from assay.properties.launch import Launch, config_of, launch
-from assay.properties.tensors import load_bits
-from assay.properties.values import CaseError
 from assay.properties.witness import Versions, versions, write_atomically
 
 SCHEMA = 1
 FAMILIES = ("normal", "uniform", "constant", "real")
-# Real activations for each operation; rows are cut to N columns, an array to N elements.
-_REAL = {
-    "softmax": ("layer0.attention_scores_masked", "vocab_logits"),
-    "rms_norm": ("layer2.mlp_residual_sum",),
-    "l2_norm": ("layer2.mlp_residual_sum",),
-}
 # A slope is fitted over this range of depths, up to the largest.
 _FITTED_RANGE = 64
-_BATCH_ELEMENTS = 1 << 15
 DEFAULT_MAX_N = {"interpreter": 1 << 16, "cuda": 1 << 28}
-
-
-@dataclass(frozen=True)
-class Point:
-    """Errors of one kernel, dtype and family at one N, over `trials` fresh inputs.
-
-    Units: ulps of the output format at the exact result, unless said otherwise.
-    rms, mean: of the signed error, over all elements of all trials; the mean tells bias.
-    excess: largest error beyond the final rounding, in ulps of the accumulator's format.
-    misrounded: share of elements that are not the correctly rounded exact result.
-    share: largest error as a share of what the proved bound allows.
-    bound: what the bound allows, in the same ulps, at the element where that is largest.
-    errors: rms signed error of each trial, carrying the sign of its mean, for the fit.
-    """
-
-    n: int
-    rows: int
-    depth: int
-    trials: int
-    elements: int
-    rms: float
-    mean: float
-    largest: float
-    excess: float
-    misrounded: float
-    undecided: int
-    share: float
-    bound: float
-    errors: tuple[float, ...]
 
 
 @dataclass
@@ -215,7 +173,7 @@ def run_audit(
         for kernel in kernels
         for dtype in kernel.dtypes
         for family in FAMILIES
-        if family != "real" or kernel.operation in _REAL
+        if family != "real" or kernel.operation in REAL
     ]
     try:
         for i, (job, measured) in enumerate(zip(jobs, _run_jobs(jobs), strict=True)):
@@ -319,7 +277,7 @@ def measure_curve(job: Job) -> Measured:
     violations: list[str] = []
     for n in sizes(kernel, job.max_n, job.quick):
         trials = trials_for(n, job.quick)
-        point = _measure(kernel, job.dtype, job.family, n, trials, violations)
+        point = measure(kernel, job.dtype, job.family, n, trials, violations)
         if point is None:
             break
         curve.points.append(point)
@@ -345,130 +303,3 @@ def _say(text: str) -> None:
 def _save(audit: Audit) -> None:
     content = json.dumps(audit.as_data(), indent=1, allow_nan=False).encode()
     write_atomically(audit.out / "audit.json", content + b"\n")
-
-
-def _problems(kernel: Kernel, dtype: str, family: str, n: int, trials: int) -> Iterator[Problem]:
-    op = kernel.op
-    fmt = format_named(dtype)
-    weight = {"weight": Recipe("normal", 77)} if "weight" in (kernel.operands or ()) else {}
-    if family == "real":
-        rows = _real_rows(op.name, n, trials if op.whole else 1 << 30)
-        if rows is None:
-            return
-        x = Tensor.of(rows, fmt)
-        base = build(Case(op.name, dtype, 1, n, {"x": Recipe("ones"), **weight}))
-        groups = [x.bits[i : i + 1] for i in range(len(x.bits))]
-        if not op.whole:
-            groups = np.array_split(x.bits, min(trials, len(x.bits)))
-        for bits in groups:
-            yield base.with_tensors(x=Tensor(bits, fmt))
-        return
-    for trial in range(trials):
-        # Rows of a row operation are trials too: short rows come several at once.
-        rows_each = 1 if op.whole else max(1, min(8, 4096 // n))
-        operands: dict[str, Data] = {"x": Recipe(family, 1001 * trial + 17), **weight}
-        yield build(Case(op.name, dtype, rows_each, n, operands))
-
-
-@cache
-def _real(name: str) -> Any:
-    path = Path(str(files("assay.oracles"))) / "data" / "minilm.safetensors"
-    return load_bits(path, name).values
-
-
-def _real_rows(operation: str, n: int, count: int) -> Any:
-    """Rows of n real values, None if the tensors at hand are shorter."""
-    for name in _REAL[operation]:
-        try:
-            values = _real(name)
-        except CaseError:
-            return None
-        if operation == "l2_norm":
-            flat = values.ravel()
-            if n > flat.size:
-                continue
-            starts = np.linspace(0, flat.size - n, num=min(count, 8)).astype(int)
-            return np.stack([flat[s : s + n] for s in starts])
-        if n <= values.shape[1]:
-            rows = values[:, :n]
-            # A row cut so short that only masked keys are left has no finite result.
-            return rows[np.isfinite(rows).any(axis=1)][:48]
-    return None
-
-
-def _launched(kernel: Kernel, problems: Iterator[Problem]) -> Iterator[tuple[Problem, Launch]]:
-    """Each problem with its launch; small ones of a row operation share launches."""
-    waiting: list[Problem] = []
-    for problem in problems:
-        waiting.append(problem)
-        if sum(p.x.bits.size for p in waiting) >= _BATCH_ELEMENTS:
-            yield from zip(waiting, launch(kernel, waiting), strict=True)
-            waiting = []
-    yield from zip(waiting, launch(kernel, waiting), strict=True)
-
-
-def _measure(
-    kernel: Kernel, dtype: str, family: str, n: int, trials: int, violations: list[str]
-) -> Point | None:
-    platform = device.current()
-    fmt = format_named(dtype)
-    signed: list[Any] = []
-    errors: list[float] = []
-    largest = excess = share = bound = 0.0
-    wrong = undecided = elements = count = rows = 0
-    depth = 0
-    for problem, found in _launched(kernel, _problems(kernel, dtype, family, n, trials)):
-        if found.bits is None or found.damage:
-            violations.append(
-                f"{kernel.name} {dtype} {family} N={n}: {found.error or '; '.join(found.damage)}"
-            )
-            return None
-        j = judge(kernel, problem, found, platform)
-        config = config_of(kernel, problem)
-        depth = kernel.order.depth(n, config, dtype, platform)
-        finite = j.exact.finite & np.isfinite(j.values)
-        step = j.exact.ulp(fmt)
-        with np.errstate(invalid="ignore"):
-            e = ((j.values - j.exact.center) - j.exact.tail)[finite] / step[finite]
-        if e.size:
-            signed.append(e)
-            rms = float(np.sqrt(np.mean(e**2)))
-            errors.append(float(np.copysign(rms, np.mean(e))))
-            largest = max(largest, float(np.abs(e).max()))
-            beyond = j.exact.excess(j.values, fmt, kernel.accumulator_format)[finite]
-            excess = max(excess, float(beyond.max()))
-            limits = (j.allowed / step)[finite]
-            # NaN: the claims promise nothing there, as good as no bound.
-            bound = max(bound, float(np.where(np.isnan(limits), np.inf, limits).max()))
-        missed, open_ = j.exact.misrounded(j.values, fmt)
-        wrong += int(missed.sum())
-        undecided += int(open_.sum())
-        elements += j.values.size
-        share = max(share, j.worst_share())
-        count += 1
-        rows += problem.rows
-        if j.wrong.any():
-            violations.append(
-                f"{kernel.name} {dtype} {family} N={n}: {int(j.wrong.sum())} results break the "
-                f"claims, the worst by {j.worst_share():.3g} of the bound: "
-                f"assay check {kernel.target or kernel.name}"
-            )
-    if not signed:
-        return None
-    everything = np.concatenate(signed)
-    return Point(
-        n=n,
-        rows=rows,
-        depth=depth,
-        trials=count,
-        elements=elements,
-        rms=float(np.sqrt(np.mean(everything**2))),
-        mean=float(np.mean(everything)),
-        largest=largest,
-        excess=excess,
-        misrounded=wrong / max(1, elements),
-        undecided=undecided,
-        share=share,
-        bound=bound,
-        errors=tuple(errors),
-    )

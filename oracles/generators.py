@@ -141,7 +141,7 @@ def _sparse(seed: int, count: int, fmt: Format) -> Float64:
 
 @_family("near -log(count): a logsumexp near zero, where its relative condition has no limit")
 def _near_zero_logsumexp(seed: int, count: int, fmt: Format) -> Float64:
-    return -np.log(max(1, count)) + normal(seed, 1, count) * 2.0**-12
+    return np.asarray(-np.log(max(1, count)) + normal(seed, 1, count) * 2.0**-12)
 
 
 # Families whose elements go together: drawing them from a pool would undo what they are for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from assay.kernels.record import Kernel
 from assay.oracles.bounds import allowed
 from assay.oracles.enclosure import Enclosure, Mask
 from assay.oracles.formats import Float64, Format, hex_with_bits
+from assay.oracles.operation import Claim, Inputs, Operation
 from assay.oracles.platform import Platform
 from assay.properties.case import Problem
 from assay.properties.launch import Launch, config_of
@@ -93,28 +94,56 @@ class Judgement:
 
 def judge(kernel: Kernel, problem: Problem, launch: Launch, platform: Platform) -> Judgement:
     """The judgement of a launch that produced an output."""
-    operation = problem.operation
-    fmt = launch.format
-    exact = exact_result(problem, kernel.policies)
     stored = problem.format.name
     claim = kernel.claim(problem.n, config_of(kernel, problem), stored, problem.params, platform)
-    before = operation.before(problem.inputs, exact, problem.format, claim)
-    values = launch.values
+    exact = exact_result(problem, kernel.policies)
+    found = judge_values(
+        problem.operation, problem.inputs, exact, launch.values, claim, problem.format,
+        launch.format,
+    )  # fmt: skip
+    special_rows = np.zeros((problem.rows, 1), dtype=bool)
+    for name, tensor in problem.tensors.items():
+        odd = ~np.isfinite(tensor.values)
+        shape = problem.operation.operand(name).shape
+        if shape == "matrix":
+            special_rows = special_rows | odd.any(axis=1, keepdims=True)
+        elif shape == "second":
+            special_rows = special_rows | np.asarray(odd.any(axis=1))[None, :]
+        elif not problem.operation.whole:
+            special_rows = special_rows | odd
+    return replace(found, special=found.special | special_rows)
+
+
+def judge_values(
+    operation: Operation,
+    inputs: Inputs,
+    exact: Enclosure,
+    values: Float64,
+    claim: Claim,
+    stored: Format,
+    out_format: Format,
+) -> Judgement:
+    """Results beside their exact values and what the claim permits.
+
+    inputs: operands by name, numpy or torch. values: of the operation's result shape.
+    stored: the operands' format, out_format: that of the results, float64 for integers.
+    """
+    before = operation.before(inputs, exact, stored, claim)
     unjudged = np.isnan(before)
-    limit = allowed(np.where(unjudged, 0.0, before), exact, fmt, claim.arithmetic)
+    limit = allowed(np.where(unjudged, 0.0, before), exact, out_format, claim.arithmetic)
     limit = np.where(unjudged, np.nan, limit)
 
     expected = exact.center
     same_special = (np.isnan(expected) & np.isnan(values)) | (expected == values)
     error = np.where(exact.finite, exact.error(values), np.where(same_special, 0.0, np.inf))
     # The exact result may round to infinity in this format; infinity is then no error.
-    threshold = fmt.largest + 0.5 * 2.0 ** (fmt.emax - fmt.precision + 1)
+    threshold = out_format.largest + 0.5 * 2.0 ** (out_format.emax - out_format.precision + 1)
     with np.errstate(invalid="ignore"):
         reaches = exact.magnitude() + np.where(unjudged, 0.0, before) >= threshold
     overflows = exact.finite & np.isinf(values) & (np.sign(values) == np.sign(expected)) & reaches
     error = np.where(overflows, 0.0, error)
     if operation.accepts is not None:
-        right = operation.accepts(problem.inputs, values, exact, kernel.policies)
+        right = operation.accepts(inputs, values, exact, claim.policies)
         error = np.where(right, 0.0, error)
     with np.errstate(invalid="ignore"):
         wrong = error > limit
@@ -122,18 +151,7 @@ def judge(kernel: Kernel, problem: Problem, launch: Launch, platform: Platform) 
     wrong |= exact.finite & np.isnan(values) & ~unjudged
     wrong &= ~(unjudged & exact.finite)
     wrong |= ~exact.finite & ~same_special & ~unjudged
-    special_rows = np.zeros((problem.rows, 1), dtype=bool)
-    for name, tensor in problem.tensors.items():
-        odd = ~np.isfinite(tensor.values)
-        shape = operation.operand(name).shape
-        if shape == "matrix":
-            special_rows = special_rows | odd.any(axis=1, keepdims=True)
-        elif shape == "second":
-            special_rows = special_rows | odd.any(axis=1)[None, :]
-        elif not operation.whole:
-            special_rows = special_rows | odd
-    special = ~exact.finite | special_rows
-    return Judgement(exact, values, fmt, limit, error, wrong, special)
+    return Judgement(exact, values, out_format, limit, error, wrong, ~exact.finite)
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def accepts_index(inputs: Inputs, out: Float64, exact: Enclosure, policies: Poli
     right = np.where(exact.finite, exact.center, 0).astype(np.int64)
     taken = np.take_along_axis(x, index, axis=1)
     best = np.take_along_axis(x, right, axis=1)
-    return valid & ((taken == best) | (np.isnan(taken) & np.isnan(best)))
+    return np.asarray(valid & ((taken == best) | (np.isnan(taken) & np.isnan(best))))
 
 
 def _condition_index(

@@ -56,7 +56,9 @@ def enclose(
     w = np.asarray(inputs["w"], dtype=np.float64)
     rows, columns = x.shape[0], w.shape[1]
     special = np.zeros((rows, columns))
-    finite = np.isfinite(x).all(axis=1)[:, None] & np.isfinite(w).all(axis=0)[None, :]
+    rows_finite = np.asarray(np.isfinite(x).all(axis=1))
+    columns_finite = np.asarray(np.isfinite(w).all(axis=0))
+    finite = rows_finite[:, None] & columns_finite[None, :]
     exact = exactly(special)
     for j in range(columns):
         chosen = np.flatnonzero(finite[:, j])
@@ -158,6 +160,7 @@ OPERATIONS = (
         empty=0.0,
         # One column of w, all ones: a cell is then the row's sum.
         special_values=(
+            SpecialValue((-INF, -INF, -INF), (-INF,)),
             SpecialValue((-INF, 0.0, 1.0), (-INF,)),
             SpecialValue((INF, -INF, 0.0), (NAN,)),
             SpecialValue((NAN, 1.0, INF), (NAN,)),
