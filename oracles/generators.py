@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from assay.oracles.formats import Float64, Format, round_nearest
-from assay.oracles.portable_random import integers, normal, raw_bits, uniform
+from assay.oracles.portable_random import integers, log, normal, raw_bits, uniform
 
 POOL = 4096
 POOL_ABOVE = 8192
@@ -141,7 +141,8 @@ def _sparse(seed: int, count: int, fmt: Format) -> Float64:
 
 @_family("near -log(count): a logsumexp near zero, where its relative condition has no limit")
 def _near_zero_logsumexp(seed: int, count: int, fmt: Format) -> Float64:
-    return np.asarray(-np.log(max(1, count)) + normal(seed, 1, count) * 2.0**-12)
+    least = -log(np.array([float(max(1, count))]))
+    return np.asarray(least + normal(seed, 1, count) * 2.0**-12)
 
 
 # Families whose elements go together: drawing them from a pool would undo what they are for.

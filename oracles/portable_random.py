@@ -35,7 +35,7 @@ def uniform(seed: int, stream: int, count: int) -> Float64:
     return (words.astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _log(x: Float64) -> Float64:
+def log(x: Float64) -> Float64:
     """Natural logarithm, good to a few ulps: ln m = 2 artanh((m-1)/(m+1)) plus the exponent."""
     mantissa, exponent = np.frexp(x)
     small = mantissa < 0.7071067811865476
@@ -64,5 +64,5 @@ def _cos_turn(x: Float64) -> Float64:
 
 def normal(seed: int, stream: int, count: int) -> Float64:
     """Standard normal by Box and Muller's transform."""
-    radius = np.sqrt(-2.0 * _log(uniform(seed, 2 * stream, count)))
+    radius = np.sqrt(-2.0 * log(uniform(seed, 2 * stream, count)))
     return radius * _cos_turn(uniform(seed, 2 * stream + 1, count))
