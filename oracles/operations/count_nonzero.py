@@ -83,6 +83,8 @@ OPERATIONS = (
         families=("sparse", "integers", "normal", "tiny", "masked"),
         empty=0.0,
         special_values=(
+            SpecialValue((-INF, -INF, -INF), (3.0,)),
+            SpecialValue((0.0, INF, 1.0), (2.0,)),
             SpecialValue((-INF, 0.0, INF), (2.0,)),
             SpecialValue((NAN, 0.0, 1.0), (2.0,)),
             SpecialValue((-0.0, -0.0, 0.0), (0.0,)),

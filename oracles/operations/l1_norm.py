@@ -99,6 +99,7 @@ OPERATIONS = (
         ),
         empty=0.0,
         special_values=(
+            SpecialValue((-INF, -INF, -INF), (INF,)),
             SpecialValue((-INF, 0.0, 1.0), (INF,)),
             SpecialValue((INF, -INF, 0.0), (INF,)),
             SpecialValue((NAN, 1.0, INF), (NAN,)),

@@ -14,7 +14,7 @@ from flint import arb
 
 # Precision is doubled until every ball is this narrow, relative to its value.
 GOOD_BITS = 180
-_MOST_BITS = 20_000
+_MOST_BITS = 10_000
 
 
 def balls(name, inputs, params, policies, fmt):
@@ -28,10 +28,8 @@ def balls(name, inputs, params, policies, fmt):
     try:
         while True:
             found = form(inputs, params, policies, fmt)
-            narrow = all(
-                b is None or b.is_exact() or b.rel_accuracy_bits() > GOOD_BITS for b in found
-            )
-            if narrow or flint.ctx.prec > _MOST_BITS:
+            wide = any(b is not None and b.rel_accuracy_bits() <= GOOD_BITS for b in found)
+            if not wide or flint.ctx.prec > _MOST_BITS:
                 return [None if b is None or not b.is_finite() else _ends(b) for b in found]
             flint.ctx.prec *= 2
     finally:

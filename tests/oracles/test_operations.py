@@ -6,9 +6,10 @@ The comparison itself is in oracle_agreement.py, and test_planted_errors.py show
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
-from oracle_agreement import assert_counts_agree, assert_rungs_agree
+from oracle_agreement import assert_counts_agree, assert_meets_balls, assert_rungs_agree
 from oracle_inputs import (
     FORMATS,
     SAME_RESULT,
@@ -84,3 +85,17 @@ def test_finer_levels_are_not_wider(op):
     fast, fine, record = (enclose(op, inputs, level=v).radius for v in ("fast", "fine", "record"))
     assert (fine <= fast).all(), f"{op.name}: fine is wider than fast"
     assert (record <= fine).all(), f"{op.name}: record is wider than fine"
+
+
+def test_arb_has_an_opinion_on_every_operation():
+    """Without python-flint two rungs are compared instead of three."""
+    pytest.importorskip("flint", reason="needs python-flint, an extra of `dev`")
+    import arb_forms
+
+    lacking = set(operations()) - set(arb_forms.FORMS)
+    assert not lacking, f"write {sorted(lacking)} in arb_forms.py"
+    found = enclose(operations()["sum"], {"x": np.ones((1, 3))}).reshape(-1)
+    off = ((3, 0), (3, 0)), ((3, 1), (3, 1))
+    assert_meets_balls("1 + 1 + 1", found, [mpmath.mpf(3)], off[:1])
+    with pytest.raises(AssertionError, match="arb says 6"):
+        assert_meets_balls("1 + 1 + 1", found, [mpmath.mpf(3)], off[1:])
