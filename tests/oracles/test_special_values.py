@@ -6,38 +6,27 @@ The default is the mathematical limit of the formula, with torch as the tie-brea
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
+from oracle_inputs import (
+    STORED,
+    by_name,
+    enclose,
+    inputs_of,
+    policy_combinations,
+    reference,
+    with_x,
+)
 
 from assay.oracles.enclosure import from_mpf
-from assay.oracles.formats import BF16, FP16, FP32, encode, round_nearest
+from assay.oracles.formats import FP32, encode, round_nearest
 from assay.oracles.generators import generate
 from assay.oracles.multiprecision import RELATIVE_ERROR
 from assay.oracles.operation import operation_named, operations
 
-STORED = (FP32, FP16, BF16)
 NAN, INF = math.nan, math.inf
-
-
-def by_name(value):
-    return getattr(value, "name", None) or str(value)
-
-
-def policy_combinations(op):
-    names = [p.name for p in op.policies]
-    for values in itertools.product(*(p.values for p in op.policies)):
-        yield dict(zip(names, values, strict=True))
-
-
-def enclose(op, inputs, policies, fmt, **params):
-    return op.enclose(inputs, dict(op.params) | params, op.check_policies(policies), fmt)
-
-
-def reference(op, inputs, policies, fmt, **params):
-    return op.reference(inputs, dict(op.params) | params, op.check_policies(policies), fmt)
 
 
 def rows_of(*rows):
@@ -53,6 +42,179 @@ def assert_agrees(what, enclosure, record):
         f"{[float(v) for v in record]}"
     )
 
+
+# --- the operations' own tables -------------------------------------------------------------------
+
+TABLE = [
+    pytest.param(op, v, id=f"{op.name} {v.row} {' '.join(v.policies.values())}".rstrip())
+    for op in operations().values()
+    for v in op.special_values
+]
+
+
+def is_as_expected(value, wanted):
+    """wanted: None for a finite number that is not zero."""
+    if wanted is None:
+        return math.isfinite(value) and value != 0.0
+    return value == wanted or (math.isnan(value) and math.isnan(wanted))
+
+
+def assert_expected(what, values, expected):
+    assert len(values) == len(expected), f"{what}: {values}, by the table {expected}"
+    wrong = [pair for pair in zip(values, expected, strict=True) if not is_as_expected(*pair)]
+    assert not wrong, f"{what}: got {values}, by the table {expected}"
+
+
+def of_table(op, v):
+    return with_x(op, round_nearest(rows_of(v.row), FP32)), op.check_policies(v.policies)
+
+
+@pytest.mark.parametrize(("op", "v"), TABLE)
+def test_the_table_holds_for_enclosure_and_reference(op, v):
+    """Rounded to float32, so that the table can speak of what overflows there."""
+    inputs, policies = of_table(op, v)
+    what = f"{op.name} of {v.row}, {policies}"
+    exact = enclose(op, inputs, policies)
+    rounded, decided = exact.round(FP32)
+    assert decided.all(), f"{what}: nothing here is near a tie"
+    assert_expected(what, rounded.ravel().tolist(), v.expected)
+    special = ~exact.finite
+    assert not exact.tail[special].any(), f"{what}: a special value has no tail"
+    assert not exact.radius[special].any(), f"{what}: a special value has no radius"
+    record = reference(op, inputs, policies)
+    values = round_nearest(np.array([float(r) for r in record]), FP32).tolist()
+    assert_expected(f"reference of {what}", values, v.expected)
+    assert_agrees(what, exact, record)
+
+
+@pytest.mark.parametrize(
+    ("op", "v"), [case for case in TABLE if case.values[0].counted is not None]
+)
+def test_the_table_holds_for_counts(op, v):
+    inputs, policies = of_table(op, v)
+    values, place, counts = np.unique(inputs["x"], return_inverse=True, return_counts=True)
+    got = op.counted(values.tolist(), counts.tolist(), op.params, policies, FP32)
+    got = [got[k] for k in place.ravel()] if op.elementwise else got
+    rounded = round_nearest(np.array([float(r) for r in got]), FP32).tolist()
+    assert_expected(f"counted {op.name} of {v.row}, {policies}", rounded, v.expected)
+
+
+@pytest.mark.parametrize("op", operations().values(), ids=by_name)
+def test_the_table_holds_for_all_rows_at_once(op):
+    plain = [v for v in op.special_values if not v.policies]
+    together = enclose(op, with_x(op, round_nearest(rows_of(*(v.row for v in plain)), FP32)))
+    for i, v in enumerate(plain):
+        rounded = together[i : i + 1].round(FP32)[0].ravel().tolist()
+        assert_expected(f"{op.name} of {v.row} among other rows", rounded, v.expected)
+
+
+@pytest.mark.parametrize("op", operations().values(), ids=by_name)
+@pytest.mark.parametrize(("rows", "n"), [(3, 0), (1, 0), (0, 4), (0, 0)])
+def test_empty_inputs_give_what_is_declared(op, rows, n):
+    inputs = with_x(op, np.zeros((rows, n)))
+    for policies in policy_combinations(op):
+        exact = enclose(op, inputs, policies)
+        what = f"{op.name} of {rows} rows of {n}, {policies}"
+        assert exact.shape == op.result_shape(rows, n), f"{what}: shape {exact.shape}"
+        results = exact.center.ravel().tolist()
+        if n == 0:
+            expected = [] if op.empty is None else [op.empty] * len(results)
+            assert_expected(what, results, expected)
+        assert not exact.radius.any(), f"{what}: nothing is uncertain"
+        assert_agrees(what, exact, reference(op, inputs, policies))
+    if n == 0 and op.counted:
+        got = op.counted([], [], op.params, op.default_policies(), FP32)
+        expected = [] if op.empty is None else [op.empty] * len(op.outputs)
+        assert_expected(f"counted {op.name} of nothing", [float(v) for v in got], expected)
+
+
+def test_accepted_indices():
+    """ties=any takes every index of an element equal to the largest, and no other."""
+    op = operation_named("row_argmax")
+    rows = rows_of([5.0, 1.0, 5.0, 4.0], [NAN, 1.0, NAN, 2.0], [-0.0, 0.0, -1.0, -0.0], [-INF] * 4)
+    right = {
+        "propagate": [{0, 2}, {0, 2}, {0, 1, 3}, {0, 1, 2, 3}],
+        "drop": [{0, 2}, {3}, {0, 1, 3}, {0, 1, 2, 3}],
+    }
+    for nan, sets in right.items():
+        policies = op.check_policies({"nan": nan, "ties": "any"})
+        exact = enclose(op, {"x": rows}, policies)
+        for out in (-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, NAN, INF):
+            accepted = op.accepts({"x": rows}, np.full((4, 1), out), exact, policies)
+            expected = [out in chosen for chosen in sets]
+            assert accepted.ravel().tolist() == expected, f"index {out} under nan={nan}"
+        first = op.check_policies({"nan": nan})
+        assert not op.accepts({"x": rows}, exact.center, exact, first).any(), (
+            "under ties=first no index but the enclosure's is right"
+        )
+
+
+# --- torch as it is installed ---------------------------------------------------------------------
+
+# An empty reduction without identity is an error there.
+TORCH_RAISES = {"row_max", "row_min", "row_argmax", "min_max"}
+
+# Where torch on CUDA gives something else than on the CPU: (operation, row, policies): results.
+ON_CUDA = {}
+
+
+def torch_results(op, inputs):
+    """torch's own form in float32, on a GPU if there is one, as a list of floats."""
+    torch = pytest.importorskip("torch")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    tensors = {k: torch.tensor(v, dtype=torch.float32, device=device) for k, v in inputs.items()}
+    found = op.torch(tensors, op.params)
+    parts = found if isinstance(found, tuple) else (found,)
+    return device, [v for part in parts for v in part.double().cpu().ravel().tolist()]
+
+
+def in_words(values):
+    return "[" + ", ".join("finite" if v is None else f"{v:.6g}" for v in values) + "]"
+
+
+def report(op, row, torch, ours, note=""):
+    policies = " ".join(row[1].values())
+    told = f"{op.name} | {in_words(row[0])} {policies} | {in_words(torch)} | {in_words(ours)}"
+    print(f"{told} | {note}" if note else told)
+
+
+@pytest.mark.parametrize(("op", "v"), TABLE)
+def test_torch_differs_where_that_is_declared_and_nowhere_else(op, v):
+    inputs, policies = of_table(op, v)
+    device, got = torch_results(op, inputs)
+    ours = enclose(op, inputs, policies).round(FP32)[0].ravel().tolist()
+    declared = v.expected if v.torch is None else v.torch
+    if device == "cuda":
+        key = (op.name, v.row, tuple(v.policies.items()))
+        declared = ON_CUDA.get(key, declared)
+    what = f"torch's {op.name} of {v.row} on {device}, {policies}"
+    differs = any(not is_as_expected(*pair) for pair in zip(got, v.expected, strict=True))
+    report(op, (v.row, v.policies), got, ours, v.why if differs else "")
+    assert_expected(what, got, declared)
+    assert differs == (declared != v.expected), (
+        f"{what}: a difference is declared ({v.why}), but torch gives {got} as the table does"
+    )
+    for theirs, own, wanted in zip(got, ours, declared, strict=True):
+        if wanted is None and math.isfinite(own):
+            assert abs(theirs - own) <= abs(own) / 2, f"{what}: {got}, not even near {ours}"
+
+
+@pytest.mark.filterwarnings("ignore:var\\(\\).* degrees of freedom is <= 0:UserWarning")
+@pytest.mark.parametrize("op", operations().values(), ids=by_name)
+def test_torch_of_nothing_is_what_is_declared(op):
+    inputs = with_x(op, np.zeros((1, 0)))
+    declared = [] if op.empty is None else [op.empty] * len(op.outputs)
+    if op.name in TORCH_RAISES:
+        with pytest.raises((RuntimeError, IndexError)) as raised:
+            torch_results(op, inputs)
+        report(op, ((), {}), [], declared, str(raised.value).splitlines()[0])
+        return
+    _, got = torch_results(op, inputs)
+    report(op, ((), {}), got, declared)
+    assert_expected(f"torch's {op.name} of nothing", got, declared)
+
+
+# --- longer tables, by hand -----------------------------------------------------------------------
 
 # operation, policies, parameters, inputs, expected. "n" stands for some finite number that is not
 # zero; the numbers themselves are checked against mpmath.
@@ -143,19 +305,14 @@ def stored_as_float32(inputs):
 
 
 def assert_as_in_the_table(what, values, expected):
-    for value, wanted in zip(values, expected, strict=True):
-        if wanted == "n":
-            ok = np.isfinite(value) and value != 0.0
-        else:
-            ok = value == wanted or (np.isnan(value) and np.isnan(wanted))
-        assert ok, f"{what}: got {values}, by the table {expected}"
+    assert_expected(what, values, [None if wanted == "n" else wanted for wanted in expected])
 
 
 @pytest.mark.parametrize(("op", "params", "inputs", "answers"), SPECIALS)
 def test_special_values_are_those_of_the_table(op, params, inputs, answers):
     inputs = stored_as_float32(inputs)
     for policies, expected in answers:
-        exact = enclose(op, inputs, policies, FP32, **params)
+        exact = enclose(op, inputs, policies, FP32, params)
         what = f"{op.name} of {inputs}, {policies}, {params}"
         assert_as_in_the_table(what, exact.center.ravel().tolist(), expected)
         special = ~exact.finite
@@ -169,11 +326,11 @@ def test_the_reference_knows_special_values_too(op, params, inputs, answers):
     for policies, expected in answers:
         what = f"reference of {op.name} of {inputs}, {policies}, {params}"
         try:
-            record = reference(op, inputs, policies, FP32, **params)
+            record = reference(op, inputs, policies, FP32, params)
         except ZeroDivisionError as error:
             pytest.fail(f"{what} raises {error!r}, by the table {expected}")
         assert_as_in_the_table(what, [float(v) for v in record], expected)
-        assert_agrees(what, enclose(op, inputs, policies, FP32, **params), record)
+        assert_agrees(what, enclose(op, inputs, policies, FP32, params), record)
 
 
 def test_softmax_is_exactly_zero_where_the_input_is_minus_infinity():
@@ -185,25 +342,12 @@ def test_softmax_is_exactly_zero_where_the_input_is_minus_infinity():
 
 
 @pytest.mark.parametrize("op", operations().values(), ids=by_name)
-@pytest.mark.parametrize(("rows", "n"), [(3, 0), (1, 0), (0, 4), (0, 0)])
-def test_empty_inputs(op, rows, n):
-    x = np.zeros((rows, n))
-    for policies in policy_combinations(op):
-        exact = enclose(op, {"x": x}, policies, FP32)
-        record = reference(op, {"x": x}, policies, FP32)
-        what = f"{op.name} of {rows} rows of {n}, {policies}; declared: {op.empty}"
-        assert exact.shape == ((rows, 1) if op.whole else (rows, n)), f"{what}: shape {exact.shape}"
-        assert not exact.center.any() and exact.finite.all(), f"{what}: {exact.center}"
-        assert_agrees(what, exact, record)
-
-
-@pytest.mark.parametrize("op", operations().values(), ids=by_name)
 def test_a_row_does_not_depend_on_the_rows_beside_it(op):
     plain = generate("normal", 1, 3, 1, FP32)
     rows = [plain[0].tolist()] + [row for row, *_ in ROW]
-    together = enclose(op, {"x": round_nearest(rows_of(*rows), FP32)}, {}, FP32)
+    together = enclose(op, with_x(op, round_nearest(rows_of(*rows), FP32)))
     for i, row in enumerate(rows):
-        alone = enclose(op, {"x": round_nearest(rows_of(row), FP32)}, {}, FP32)
+        alone = enclose(op, with_x(op, round_nearest(rows_of(row), FP32)))
         for part in ("center", "tail", "radius"):
             got, expected = getattr(together, part)[i], getattr(alone, part)[0]
             assert np.array_equal(got, expected, equal_nan=True), (
@@ -213,8 +357,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(op):
 
 @pytest.mark.parametrize("op", operations().values(), ids=by_name)
 def test_inputs_are_left_alone(op):
-    inputs = {o.name: generate("normal", 3, 20, 3, FP32) for o in op.operands}
-    inputs |= {o.name: inputs[o.name][0] for o in op.operands if o.shape == "columns"}
+    inputs = inputs_of(op, "normal", 3, 20, FP32, 3)
     before = {name: encode(values, FP32) for name, values in inputs.items()}
     for values in inputs.values():
         values.setflags(write=False)
@@ -239,8 +382,3 @@ def test_rms_norm_with_a_stored_residual_may_overflow(fmt):
         exact,
         reference(op, inputs, {"residual": "stored"}, fmt),
     )
-
-
-def test_the_tables_cover_every_operation():
-    lacking = set(operations()) - {case.values[0].name for case in SPECIALS}
-    assert not lacking, f"add {sorted(lacking)} to the tables of special values"
