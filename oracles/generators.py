@@ -101,8 +101,10 @@ def _cancelling(seed: int, count: int, fmt: Format) -> Float64:
     half = count // 2
     first = round_nearest(_wide(seed, half, fmt), fmt)
     order = np.argsort(raw_bits(seed, 11, half), kind="stable")
-    noise = normal(seed, 13, half) * 2.0 ** (4 - fmt.precision)
-    return np.concatenate([first, -first[order] * (1.0 + noise), np.ones(count - 2 * half)])
+    small = 2.0 ** (4 - fmt.precision)
+    noise = normal(seed, 13, half) * small
+    rest = np.full(count - 2 * half, small)
+    return np.concatenate([first, -first[order] * (1.0 + noise), rest])
 
 
 @_family("one element that absorbs ones: 2**precision among ones, its place chosen by the seed")
@@ -145,8 +147,12 @@ def _near_zero_logsumexp(seed: int, count: int, fmt: Format) -> Float64:
     return np.asarray(least + normal(seed, 1, count) * 2.0**-12)
 
 
-# Families whose elements go together: drawing them from a pool would undo what they are for.
-STRUCTURED = ("constant", "ones", "cancelling", "absorbing", "ladder", "near_zero_logsumexp")
+# Families whose elements go together: each row is made by itself.
+TOGETHER = ("cancelling", "absorbing", "ladder", "near_zero_logsumexp")
+# Drawing those from a pool would undo what they are for, and a pool of one value is needless.
+STRUCTURED = ("constant", "ones", *TOGETHER)
+# From the seed of one row to that of the next: another place, another stream.
+_NEXT_ROW = 2**32 + 1
 # The stream that says which of the pool comes where.
 POOL_STREAM = 7
 
@@ -183,7 +189,11 @@ def generate(family: str, rows: int, n: int, seed: int, fmt: Format) -> Float64:
     """A (rows, n) matrix of the family, rounded to `fmt`; ValueError for an unknown family."""
     function = family_named(family)
     count = rows * n
-    if count > POOL_ABOVE and family not in STRUCTURED:
+    if family in TOGETHER:
+        made = [function(seed + i * _NEXT_ROW, n, fmt) for i in range(rows)]
+        values = np.concatenate([np.zeros(0), *made])
+        values = _kept_finite(round_nearest(values, fmt), family, fmt)
+    elif count > POOL_ABOVE and family not in STRUCTURED:
         values = pool_of(family, seed, fmt)[integers(seed, POOL_STREAM, count, POOL)]
     else:
         values = _kept_finite(round_nearest(function(seed, count, fmt), fmt), family, fmt)
