@@ -24,7 +24,7 @@ def condition(name, x, fmt=FP32):
 
 
 @pytest.mark.parametrize(("fmt", "least"), [(FP32, 2.0**10), (FP64, 2.0**39)], ids=by_name)
-@pytest.mark.parametrize("n", [2, 3, 64, 65, 1000, 20_000])
+@pytest.mark.parametrize("n", [2, 64, 65, 1000, 20_000])
 def test_cancelling_sums_are_ill_conditioned_in_every_row(fmt, least, n):
     """The noise is 2**4 ulps: what is left is some 2**-20 of float32's magnitudes, or more."""
     for seed in SEEDS:
