@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: INP001 - a script, started by its path
 """How fast certified exponentials, logsumexp and softmax are, beside what proves nothing.
 
 One row of N normally distributed float32 values. Elements a second are the median of some repeats;

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: INP001 - a script, started by its path
 """Speed and memory of the exact sums, beside mpmath's in the same run.
 
     python benchmarks/exact_sums.py

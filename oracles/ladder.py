@@ -23,9 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from assay.oracles.counts import count_values
 from assay.oracles.enclosure import Enclosure, Mask, from_mpf
 from assay.oracles.formats import Float64, Format
 from assay.oracles.operation import Inputs, Operation, Params, Policies
+from assay.oracles.rows import on_host
 
 # What mpmath loses in any formula here: see `multiprecision`.
 _LOST_BITS = 30
@@ -75,19 +77,21 @@ def record(
     Value counts make it usable at any n as long as a row has few distinct values. Raises ValueError
     where it would be the direct form of more than `MOST_DIRECT` elements.
     """
-    x = np.asarray(inputs["x"], dtype=np.float64)
     if operation.counted is None or len(inputs) > 1:
         return _directly(operation, inputs, params, policies, out_format, bits)
     results: list[Any] = []
-    for row in x:
-        # -0.0 and 0.0 are one value here, and every NaN is one.
-        values, where, counts = np.unique(row, return_inverse=True, return_counts=True)
+    for row in inputs["x"]:
+        counted = count_values(row)
+        values = counted.values
         if len(values) > MOST_DIRECT:
             _refuse(operation, len(values), "distinct values")
         found = operation.counted(
-            values.tolist(), counts.tolist(), params, policies, out_format, bits
+            values.tolist(), counted.counts.tolist(), params, policies, out_format, bits
         )
-        results += [found[k] for k in where] if operation.elementwise else found
+        if operation.elementwise:
+            # Every element's place among the rising values; NaN comes last.
+            found = [found[k] for k in np.searchsorted(values, on_host(row))]
+        results += found
     return results
 
 
@@ -102,7 +106,7 @@ def _directly(
     size = int(inputs["x"].shape[0]) * int(inputs["x"].shape[1])
     if size > MOST_DIRECT:
         _refuse(operation, size, "elements")
-    plain = {name: np.asarray(v, dtype=np.float64) for name, v in inputs.items()}
+    plain = {name: on_host(v) for name, v in inputs.items()}
     return operation.reference(plain, params, policies, out_format, bits)
 
 
@@ -162,7 +166,7 @@ def decide(
 
 def _rows_of(operation: Operation, inputs: Inputs, rows: Any) -> dict[str, Any]:
     return {
-        name: np.asarray(v)[rows] if operation.operand(name).shape == "matrix" else v
+        name: on_host(v)[rows] if operation.operand(name).shape == "matrix" else v
         for name, v in inputs.items()
     }
 

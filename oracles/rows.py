@@ -63,6 +63,11 @@ def facts(x: Any) -> Facts:
     return Facts(nan, np.isposinf(largest), np.isneginf(smallest), largest, smallest, nonzero)
 
 
+def on_host(x: Any) -> Float64:
+    """A float64 numpy array of an array of any float dtype, numpy or torch on any device."""
+    return np.asarray(arrays_of(x).host(arrays_of(x).float64(x)))
+
+
 def only(x: Any, chosen: Rows) -> Any:
     """The chosen rows of x; x itself, not a copy, where all are chosen."""
     if chosen.all():
