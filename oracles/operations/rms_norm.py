@@ -271,7 +271,7 @@ def counted(
 def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:
     """1 + r_i (1 - c_i) + sum_(j != i) r_j c_j with c_i = h_i**2 / sum_j (h_j**2 + eps).
 
-    The 1 is the weight's; r_j = (|x_j| + |residual_j|) / |h_j| is how x + residual amplifies.
+    The 1 is the weight's, if there is one; r_j = (|x_j| + |residual_j|) / |h_j| is how x + residual amplifies.
     """
     x = np.asarray(inputs["x"], dtype=np.float64)
     if x.size == 0:
@@ -284,7 +284,8 @@ def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Polici
         c = h * h / total
         # r_j c_j without the division by h_j, which may be zero.
         weighted = moved * np.abs(h) / total
-        value = 1.0 + moved / np.abs(h) * (1.0 - c) + weighted.sum(axis=1, keepdims=True) - weighted
+        value = moved / np.abs(h) * (1.0 - c) + weighted.sum(axis=1, keepdims=True) - weighted
+        value = np.maximum(value, 0.0) + (1.0 if "weight" in inputs else 0.0)
     return np.where(exact.finite & (exact.center != 0.0) & ~np.isnan(value), value, np.inf)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracle_inputs import by_name, enclose, inputs_of, with_x
 
 from assay.oracles.bounds import gamma
 from assay.oracles.formats import FP32, round_nearest
-from assay.oracles.generators import generate
 from assay.oracles.operation import Claim, operation_named, operations
 from assay.oracles.platform import Platform
 
@@ -16,14 +16,52 @@ U = FP32.u
 INTERPRETER = Platform("interpreter", "", "", "3.7.1", "", "")
 CUDA = Platform("cuda", "", "sm_90", "3.7.1", "", "")
 
+WITH_RANGE = [op for op in operations().values() if any(p.name == "range" for p in op.policies)]
+
 
 def before_of(name, x, range_policy, depth=4, platform=CUDA, **params):
     op = operation_named(name)
     policies = op.check_policies({"range": range_policy})
     params = dict(op.params) | params
-    exact = op.enclose({"x": x}, params, policies, FP32)
+    inputs = with_x(op, x)
+    exact = enclose(op, inputs, policies, params=params)
     claim = Claim(depth, 1, platform.arithmetic(), policies, params)
-    return op.before({"x": x}, exact, FP32, claim), exact
+    return op.before(inputs, exact, FP32, claim), exact
+
+
+# Rows whose result is a float32 number although something on the way is not, and rows just below.
+OVERFLOWS = {
+    "sum": ([3e38, 3e38, -3e38], [1.5e38, 1.5e38, -3e37]),
+    "row_sum": ([3e38, 3e38, -3e38], [1.5e38, 1.5e38, -3e37]),
+    "mean": ([3e38, 3e38, 3e38], [1e38, 1e38, 1e38]),
+    "row_mean": ([3e38, 3e38, 3e38], [1e38, 1e38, 1e38]),
+    "l1_norm": ([2e38, 2e38, 0.0], [1.5e38, -1.5e38, 0.0]),
+    "l2_norm": ([2e19, 2e19, 1.0], [1.2e19, 1.2e19, 1.0]),
+    "matmul": ([3e38, 3e38, -3e38], [1.5e38, 1.5e38, -3e37]),
+    "mean_variance": ([3e38, 3e38, 3e38], [1e18, 1e18, 1.0]),
+    "min_max": ([3e38, 0.0, -3e38], [1.5e38, 0.0, -1.5e38]),
+    "rms_norm": ([2e19, 2e19, 1.0], [1e19, 1e19, 1.0]),
+}
+
+
+@pytest.mark.parametrize("op", WITH_RANGE, ids=by_name)
+def test_overflow_on_the_way_excuses_a_naive_kernel_only(op):
+    over, under = (round_nearest(np.array([row]), FP32) for row in OVERFLOWS[op.name])
+    naive, exact = before_of(op.name, over, "naive")
+    promised = np.isfinite(naive) & (naive < exact.magnitude())
+    assert not promised[:, :1].any(), f"{op.name}: {naive} is promised where it overflows"
+    scaled, exact = before_of(op.name, over, "scaled")
+    total = np.abs(over).sum() if op.name != "min_max" else 1.0
+    limit = np.maximum(exact.magnitude(), total) * gamma(64, U)
+    assert (scaled <= limit)[:, :1].all(), (  # of mean and variance, the mean
+        f"{op.name}: range=scaled promises {scaled} only"
+    )
+    fine, _ = before_of(op.name, under, "naive")
+    assert np.isfinite(fine).all(), f"{op.name}: just below, a naive kernel is held to its bound"
+
+
+def test_every_range_policy_is_tried():
+    assert {op.name for op in WITH_RANGE} == set(OVERFLOWS), "rows for each operation with a range"
 
 
 def test_overflow_of_squares_excuses_a_naive_norm_only():
@@ -65,35 +103,54 @@ def test_a_zero_norm_is_exact(platform, range_policy, n):
     )
 
 
-def test_masked_elements_of_softmax_are_exactly_zero():
-    op = operation_named("softmax")
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_masked_elements_are_exact(name):
+    op = operation_named(name)
     x = np.array([[0.0, -np.inf, 1.0]])
     policies = op.default_policies()
-    exact = op.enclose({"x": x}, {}, policies, FP32)
+    exact = enclose(op, {"x": x}, policies)
     before = op.before({"x": x}, exact, FP32, Claim(2, 0, CUDA.arithmetic(), policies, {}))
-    assert before[0, 1] == 0.0, "exp(-inf) / S is 0 on every device"
+    assert before[0, 1] == 0.0, "exp(-inf) / S is 0 on every device, and its logarithm -inf"
     assert (before[0, [0, 2]] > 0.0).all(), "the others have an error"
 
 
-@pytest.mark.parametrize("name", operations())
-def test_a_depth_without_a_bound_gives_none(name):
+# Their results come without additions.
+WITHOUT_DEPTH = {"count_nonzero", "min_max", "row_argmax", "row_max", "row_min"}
+
+
+@pytest.mark.parametrize("op", operations().values(), ids=by_name)
+def test_a_depth_without_a_bound_gives_none(op):
     """Once h u reaches 1 there is no bound, and none is made up."""
-    op = operation_named(name)
-    x = generate("normal", 1, 8, 1, FP32)
-    policies = op.default_policies()
-    exact = op.enclose({"x": x}, op.params, policies, FP32)
+    inputs, policies = inputs_of(op, "normal", 1, 8, FP32, 1), op.default_policies()
+    exact = enclose(op, inputs, policies)
     claim = Claim(2**24, 0, CUDA.arithmetic(), policies, op.params)
-    before = op.before({"x": x}, exact, FP32, claim)
-    assert (np.isinf(before) | np.isnan(before)).all(), f"{name}: {before} with h u = 1"
+    before = op.before(inputs, exact, FP32, claim)
+    if op.name in WITHOUT_DEPTH:
+        shallow = Claim(1, 0, CUDA.arithmetic(), policies, op.params)
+        assert (before == op.before(inputs, exact, FP32, shallow)).all(), f"{op.name}: no additions"
+    else:
+        unbounded = np.isinf(before) | np.isnan(before)
+        assert unbounded.all(), f"{op.name}: {before} with h u = 1"
 
 
-@pytest.mark.parametrize("name", ["softmax", "rms_norm"])
-def test_empty_rows_have_an_empty_bound(name):
-    op = operation_named(name)
-    for shape in ((3, 0), (0, 4)):
-        x = np.zeros(shape)
-        policies = op.default_policies()
-        exact = op.enclose({"x": x}, op.params, policies, FP32)
-        claim = Claim(0, 0, CUDA.arithmetic(), policies, op.params)
-        before = op.before({"x": x}, exact, FP32, claim)
-        assert before.shape == shape, f"{name} of {shape}: a bound of shape {before.shape}"
+@pytest.mark.parametrize("op", operations().values(), ids=by_name)
+def test_more_additions_and_wider_results_have_no_smaller_bound(op):
+    inputs, policies = inputs_of(op, "normal", 2, 8, FP32, 1), op.default_policies()
+    exact = enclose(op, inputs, policies)
+    claims = (Claim(h, 0, CUDA.arithmetic(), policies, op.params) for h in (3, 10, 1000))
+    three, ten, many = (op.before(inputs, exact, FP32, claim) for claim in claims)
+    assert (three <= ten).all() and (ten <= many).all(), f"{op.name}: {three}, {ten}, {many}"
+    assert np.isfinite(many).all(), f"{op.name}: a thousand additions have a bound"
+    if op.name not in WITHOUT_DEPTH:
+        assert (three < many).all(), f"{op.name}: additions cost something"
+
+
+@pytest.mark.parametrize("op", operations().values(), ids=by_name)
+@pytest.mark.parametrize(("rows", "n"), [(3, 0), (0, 4), (0, 0)])
+def test_empty_inputs_have_a_bound_of_their_shape(op, rows, n):
+    inputs, policies = with_x(op, np.zeros((rows, n))), op.default_policies()
+    exact = enclose(op, inputs, policies)
+    claim = Claim(0, 0, CUDA.arithmetic(), policies, op.params)
+    before = op.before(inputs, exact, FP32, claim)
+    assert before.shape == op.result_shape(rows, n), f"{op.name}: a bound of shape {before.shape}"
+    assert not np.isnan(before).any(), f"{op.name}: the result of nothing is promised"
