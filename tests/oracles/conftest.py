@@ -14,4 +14,4 @@ import pytest
 HERE = str(Path(__file__).parent)
 if HERE not in sys.path:
     sys.path.append(HERE)
-pytest.register_assert_rewrite("oracle_agreement", "oracle_inputs")
+pytest.register_assert_rewrite("condition_checks", "oracle_agreement", "special_value_checks")

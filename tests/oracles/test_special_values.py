@@ -19,11 +19,19 @@ from oracle_inputs import (
     reference,
     with_x,
 )
+from special_value_checks import (
+    assert_agrees,
+    assert_empty_is_as_declared,
+    assert_expected,
+    assert_table_holds,
+    assert_torch_is_as_declared,
+    of_table,
+    report,
+    torch_results,
+)
 
-from assay.oracles.enclosure import from_mpf
 from assay.oracles.formats import FP32, encode, round_nearest
 from assay.oracles.generators import generate
-from assay.oracles.multiprecision import RELATIVE_ERROR
 from assay.oracles.operation import operation_named, operations
 
 NAN, INF = math.nan, math.inf
@@ -31,16 +39,6 @@ NAN, INF = math.nan, math.inf
 
 def rows_of(*rows):
     return np.array(rows, dtype=np.float64)
-
-
-def assert_agrees(what, enclosure, record):
-    """Every element has a point in common with mpmath's result, or is the same special value."""
-    found = enclosure.reshape(-1)
-    apart = ~found.intersects(from_mpf(record, relative_error=RELATIVE_ERROR))
-    assert not apart.any(), (
-        f"{what}: elements {np.flatnonzero(apart)}: the enclosure says {found.center}, mpmath "
-        f"{[float(v) for v in record]}"
-    )
 
 
 # --- the operations' own tables -------------------------------------------------------------------
@@ -52,39 +50,9 @@ TABLE = [
 ]
 
 
-def is_as_expected(value, wanted):
-    """wanted: None for a finite number that is not zero."""
-    if wanted is None:
-        return math.isfinite(value) and value != 0.0
-    return value == wanted or (math.isnan(value) and math.isnan(wanted))
-
-
-def assert_expected(what, values, expected):
-    assert len(values) == len(expected), f"{what}: {values}, by the table {expected}"
-    wrong = [pair for pair in zip(values, expected, strict=True) if not is_as_expected(*pair)]
-    assert not wrong, f"{what}: got {values}, by the table {expected}"
-
-
-def of_table(op, v):
-    return with_x(op, round_nearest(rows_of(v.row), FP32)), op.check_policies(v.policies)
-
-
 @pytest.mark.parametrize(("op", "v"), TABLE)
 def test_the_table_holds_for_enclosure_and_reference(op, v):
-    """Rounded to float32, so that the table can speak of what overflows there."""
-    inputs, policies = of_table(op, v)
-    what = f"{op.name} of {v.row}, {policies}"
-    exact = enclose(op, inputs, policies)
-    rounded, decided = exact.round(FP32)
-    assert decided.all(), f"{what}: nothing here is near a tie"
-    assert_expected(what, rounded.ravel().tolist(), v.expected)
-    special = ~exact.finite
-    assert not exact.tail[special].any(), f"{what}: a special value has no tail"
-    assert not exact.radius[special].any(), f"{what}: a special value has no radius"
-    record = reference(op, inputs, policies)
-    values = round_nearest(np.array([float(r) for r in record]), FP32).tolist()
-    assert_expected(f"reference of {what}", values, v.expected)
-    assert_agrees(what, exact, record)
+    assert_table_holds(op, v)
 
 
 @pytest.mark.parametrize(
@@ -111,21 +79,7 @@ def test_the_table_holds_for_all_rows_at_once(op):
 @pytest.mark.parametrize("op", operations().values(), ids=by_name)
 @pytest.mark.parametrize(("rows", "n"), [(3, 0), (1, 0), (0, 4), (0, 0)])
 def test_empty_inputs_give_what_is_declared(op, rows, n):
-    inputs = with_x(op, np.zeros((rows, n)))
-    for policies in policy_combinations(op):
-        exact = enclose(op, inputs, policies)
-        what = f"{op.name} of {rows} rows of {n}, {policies}"
-        assert exact.shape == op.result_shape(rows, n), f"{what}: shape {exact.shape}"
-        results = exact.center.ravel().tolist()
-        if n == 0:
-            expected = [] if op.empty is None else [op.empty] * len(results)
-            assert_expected(what, results, expected)
-        assert not exact.radius.any(), f"{what}: nothing is uncertain"
-        assert_agrees(what, exact, reference(op, inputs, policies))
-    if n == 0 and op.counted:
-        got = op.counted([], [], op.params, op.default_policies(), FP32)
-        expected = [] if op.empty is None else [op.empty] * len(op.outputs)
-        assert_expected(f"counted {op.name} of nothing", [float(v) for v in got], expected)
+    assert_empty_is_as_declared(op, rows, n)
 
 
 def test_accepted_indices():
@@ -154,49 +108,11 @@ def test_accepted_indices():
 # An empty reduction without identity is an error there.
 TORCH_RAISES = {"row_max", "row_min", "row_argmax", "min_max"}
 
-# Where torch on CUDA gives something else than on the CPU: (operation, row, policies): results.
-ON_CUDA = {}
-
-
-def torch_results(op, inputs):
-    """torch's own form in float32, on a GPU if there is one, as a list of floats."""
-    torch = pytest.importorskip("torch")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    tensors = {k: torch.tensor(v, dtype=torch.float32, device=device) for k, v in inputs.items()}
-    found = op.torch(tensors, op.params)
-    parts = found if isinstance(found, tuple) else (found,)
-    return device, [v for part in parts for v in part.double().cpu().ravel().tolist()]
-
-
-def in_words(values):
-    return "[" + ", ".join("finite" if v is None else f"{v:.6g}" for v in values) + "]"
-
-
-def report(op, row, torch, ours, note=""):
-    policies = " ".join(row[1].values())
-    told = f"{op.name} | {in_words(row[0])} {policies} | {in_words(torch)} | {in_words(ours)}"
-    print(f"{told} | {note}" if note else told)
-
 
 @pytest.mark.parametrize(("op", "v"), TABLE)
 def test_torch_differs_where_that_is_declared_and_nowhere_else(op, v):
-    inputs, policies = of_table(op, v)
-    device, got = torch_results(op, inputs)
-    ours = enclose(op, inputs, policies).round(FP32)[0].ravel().tolist()
-    declared = v.expected if v.torch is None else v.torch
-    if device == "cuda":
-        key = (op.name, v.row, tuple(v.policies.items()))
-        declared = ON_CUDA.get(key, declared)
-    what = f"torch's {op.name} of {v.row} on {device}, {policies}"
-    differs = any(not is_as_expected(*pair) for pair in zip(got, v.expected, strict=True))
-    report(op, (v.row, v.policies), got, ours, v.why if differs else "")
-    assert_expected(what, got, declared)
-    assert differs == (declared != v.expected), (
-        f"{what}: a difference is declared ({v.why}), but torch gives {got} as the table does"
-    )
-    for theirs, own, wanted in zip(got, ours, declared, strict=True):
-        if wanted is None and math.isfinite(own):
-            assert abs(theirs - own) <= abs(own) / 2, f"{what}: {got}, not even near {ours}"
+    pytest.importorskip("torch")
+    assert_torch_is_as_declared(op, v)
 
 
 @pytest.mark.filterwarnings("ignore:var\\(\\).* degrees of freedom is <= 0:UserWarning")
