@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle_inputs import STORED, by_name, enclose, inputs_of, policy_combinations
+from oracle_inputs import (
+    SAME_RESULT,
+    STORED,
+    by_name,
+    enclose,
+    inputs_of,
+    policy_combinations,
+    with_x,
+)
 
 from assay.oracles.formats import BF16, FP16, FP32, FP64
-from assay.oracles.generators import generate
 from assay.oracles.operation import operations
 
-# Operations whose oracle works on torch tensors where they are (rung R3).
-ON_TORCH = (
-    "count_nonzero", "l1_norm", "l2_norm", "logsumexp", "mean", "mean_variance", "row_max",
-    "row_mean", "row_min", "row_sum", "sum",
-)  # fmt: skip
 SPECIAL = np.array(
     [
         [np.nan, 1.0, 2.0, 0.0],
@@ -39,37 +41,50 @@ def assert_same(what, one, other):
         assert (np.signbit(a) == np.signbit(b))[same & ~np.isnan(a)].all(), f"{what}: signs"
 
 
-def matrices(op):
+def cases(op):
     for family in op.families:
-        yield family, generate(family, 3, 101, 9, FP32)
-    yield "special values", SPECIAL
-    yield "no columns", np.zeros((2, 0))
-    yield "no rows", np.zeros((0, 3))
-    yield "one row longer than a chunk", generate(op.families[0], 1, 2**17 + 3, 2, FP32)
+        yield family, inputs_of(op, family, 3, 101, FP32, 9)
+    yield "special values", with_x(op, SPECIAL)
+    yield "no columns", with_x(op, np.zeros((2, 0)))
+    yield "no rows", with_x(op, np.zeros((0, 3)))
+    yield "one row longer than a chunk", inputs_of(op, op.families[0], 1, 2**17 + 3, FP32, 2)
 
 
-@pytest.mark.parametrize("op", [operations()[name] for name in ON_TORCH], ids=by_name)
+def devices(torch):
+    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+
+
+@pytest.mark.parametrize("op", operations().values(), ids=by_name)
 @pytest.mark.parametrize("level", ["fast", "fine"])
 def test_torch_tensors_give_the_bits_of_numpy_arrays(op, level):
+    """Rung R3 is R2 on another device."""
     torch = pytest.importorskip("torch")
-    for what, x in matrices(op):
-        for policies in policy_combinations(op):
-            expected = enclose(op, {"x": x}, policies, level=level)
-            for dtype in (torch.float64, torch.float32):
-                for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-                    tensor = torch.from_numpy(x).to(device=device, dtype=dtype)
-                    found = enclose(op, {"x": tensor}, policies, level=level)
+    for what, inputs in cases(op):
+        for policies in policy_combinations(op, leave_out=SAME_RESULT):
+            expected = enclose(op, inputs, policies, level=level)
+            for device in devices(torch):
+                for dtype in (torch.float64, torch.float32):
+                    tensors = {
+                        name: torch.from_numpy(values).to(device=device, dtype=dtype)
+                        for name, values in inputs.items()
+                    }
+                    found = enclose(op, tensors, policies, level=level)
                     assert_same(f"{op.name}, {what}, {dtype} on {device}", expected, found)
 
 
 @pytest.mark.parametrize("fmt", [FP16, BF16], ids=by_name)
-@pytest.mark.parametrize("op", [operations()[name] for name in ON_TORCH], ids=by_name)
+@pytest.mark.parametrize("op", operations().values(), ids=by_name)
 def test_16_bit_tensors_are_taken_too(op, fmt):
     torch = pytest.importorskip("torch")
     for family in op.families:
-        x = generate(family, 2, 70, 4, fmt)
-        tensor = torch.from_numpy(x).to(getattr(torch, fmt.name))
-        assert_same(f"{op.name} of {family}", enclose(op, {"x": x}), enclose(op, {"x": tensor}))
+        inputs = inputs_of(op, family, 2, 70, fmt, 4)
+        for device in devices(torch):
+            tensors = {
+                name: torch.from_numpy(values).to(device, getattr(torch, fmt.name))
+                for name, values in inputs.items()
+            }
+            one, other = enclose(op, inputs, fmt=fmt), enclose(op, tensors, fmt=fmt)
+            assert_same(f"{op.name} of {family} on {device}", one, other)
 
 
 @pytest.mark.parametrize("op", operations().values(), ids=by_name)
