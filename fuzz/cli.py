@@ -18,6 +18,8 @@ from typing import Annotated, Any
 
 import typer
 
+from assay.fuzz.tolerance import tolerance
+
 app = typer.Typer(
     name="assay",
     help="How far is a Triton reduction kernel from the truth, why, and what is the smallest input "
@@ -349,6 +351,9 @@ def audit(
             result.show()
         if result.violations:
             raise typer.Exit(FAILED)
+
+
+app.command()(tolerance)
 
 
 @app.command()
