@@ -8,13 +8,11 @@ host.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 
-from assay.kernels.arguments import MAX_TILE, require_power_of_two, require_tensor
+from assay.kernels.atomic import accumulate, configs
 from assay.kernels.record import Kernel
 from assay.oracles.depth import TileThenAtomics
 
@@ -28,22 +26,6 @@ def l2_norm_kernel(x_ptr, scratch_ptr, n, x_stride, BLOCK: tl.constexpr):
     tl.atomic_add(scratch_ptr, tl.sum(x * x, axis=0))
 
 
-def launch(kernel: Any, x: torch.Tensor, *, BLOCK: int = 1024, num_warps: int = 4) -> torch.Tensor:
-    """Sum `kernel`'s partials of the array x into one zeroed float32 element and return it."""
-    require_tensor("x", x, kernel="l2_norm")
-    require_power_of_two("BLOCK", BLOCK, kernel="l2_norm")
-    if BLOCK > MAX_TILE:
-        raise ValueError(f"l2_norm: BLOCK must be at most {MAX_TILE}, got {BLOCK}")
-    flat = x if x.ndim == 1 else x.reshape(-1)
-    scratch = torch.zeros(1, dtype=torch.float32, device=x.device)
-    n = flat.numel()
-    if n:
-        kernel[(triton.cdiv(n, BLOCK),)](
-            flat, scratch, n, flat.stride(0), BLOCK=BLOCK, num_warps=num_warps
-        )
-    return scratch
-
-
 def l2_norm(x: torch.Tensor, *, BLOCK: int = 1024, num_warps: int = 4) -> torch.Tensor:
     """sqrt(sum of squares) of all elements of x, a scalar of x's dtype.
 
@@ -53,17 +35,8 @@ def l2_norm(x: torch.Tensor, *, BLOCK: int = 1024, num_warps: int = 4) -> torch.
     Raises TypeError for another dtype and ValueError for another device or a BLOCK that is no
     power of two.
     """
-    scratch = launch(l2_norm_kernel, x, BLOCK=BLOCK, num_warps=num_warps)
+    scratch = accumulate(l2_norm_kernel, x, name="l2_norm", BLOCK=BLOCK, num_warps=num_warps)
     return torch.sqrt(scratch[0]).to(x.dtype)
-
-
-def configs(m: int, n: int, dtype: str) -> list[dict[str, int]]:
-    """Launch configurations: the default, a small tile with more atomics, a large one."""
-    return [
-        {"BLOCK": 1024, "num_warps": 4},
-        {"BLOCK": 256, "num_warps": 2},
-        {"BLOCK": 4096, "num_warps": 8},
-    ]
 
 
 KERNELS = [

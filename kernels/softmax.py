@@ -10,16 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
-from assay.kernels.arguments import (
-    MAX_ROW,
-    MAX_TILE,
-    as_rows,
-    require_power_of_two,
-    require_tensor,
-    row_block,
-    warps_for,
-)
+from assay.kernels.arguments import MAX_ROW
 from assay.kernels.record import Kernel
+from assay.kernels.row_tiles import configs, map_rows
 from assay.oracles.depth import Tile
 
 
@@ -69,29 +62,17 @@ def launch(
     num_warps: int | None = None,
 ) -> torch.Tensor:
     """Run a kernel with softmax_kernel's signature over the rows of x."""
-    require_tensor("x", x, kernel="softmax")
     if masked_row not in ("nan", "zero"):
         raise ValueError(f"softmax: masked_row must be 'nan' or 'zero', got {masked_row!r}")
-    require_power_of_two("BLOCK_M", BLOCK_M, kernel="softmax")
-    rows = as_rows("x", x, kernel="softmax")
-    m, n = rows.shape
-    block_n = row_block(n, BLOCK_N, kernel="softmax", block_m=BLOCK_M)
-    out = torch.empty((m, n), dtype=x.dtype, device=x.device)
-    if out.numel():
-        kernel[(triton.cdiv(m, BLOCK_M),)](
-            rows,
-            out,
-            m,
-            n,
-            rows.stride(0),
-            rows.stride(1),
-            out.stride(0),
-            MASKED_ROW_ZERO=masked_row == "zero",
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=block_n,
-            num_warps=num_warps or warps_for(block_n * BLOCK_M),
-        )
-    return out.reshape(x.shape)
+    return map_rows(
+        kernel,
+        x,
+        name="softmax",
+        MASKED_ROW_ZERO=masked_row == "zero",
+        BLOCK_M=BLOCK_M,
+        BLOCK_N=BLOCK_N,
+        num_warps=num_warps,
+    )
 
 
 def softmax(
@@ -117,23 +98,6 @@ def softmax(
         BLOCK_N=BLOCK_N,
         num_warps=num_warps,
     )
-
-
-def configs(m: int, n: int, dtype: str) -> list[dict[str, int]]:
-    """Launch configurations for N = n: one row a program, several, and other numbers of warps."""
-    block_n = triton.next_power_of_2(max(1, n))
-    chosen = []
-    for block_m, asked in ((4, None), (1, 4), (16, 8), (1, 1)):
-        if block_m * block_n > MAX_TILE or (asked == 1 and block_n > 4096):
-            continue
-        # A thread that holds more than 256 values spills and takes minutes to compile.
-        least = min(32, block_m * block_n // (256 * 32))
-        warps = max(asked or warps_for(block_n * block_m), least)
-        chosen.append({"BLOCK_M": block_m, "BLOCK_N": block_n, "num_warps": warps})
-    # Long rows: four of them in one program would spill.
-    if block_n > 8192:
-        chosen = [c for c in chosen if c["BLOCK_M"] == 1]
-    return chosen
 
 
 KERNELS = [

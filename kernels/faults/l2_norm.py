@@ -10,7 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from assay.kernels.l2_norm import configs, l2_norm_kernel, launch
+from assay.kernels.atomic import accumulate, configs
+from assay.kernels.l2_norm import l2_norm_kernel
 from assay.kernels.record import Fault, Kernel
 from assay.oracles.depth import TileThenAtomics
 
@@ -52,12 +53,12 @@ def positive_only_kernel(x_ptr, scratch_ptr, n, x_stride, BLOCK: tl.constexpr):
 
 
 def sqrt_per_program(x: torch.Tensor, **config: int) -> torch.Tensor:
-    return launch(sqrt_per_program_kernel, x, **config)[0].to(x.dtype)
+    return accumulate(sqrt_per_program_kernel, x, name="l2_norm", **config)[0].to(x.dtype)
 
 
 def _with_root(kernel: Any) -> Callable[..., torch.Tensor]:
     def l2_norm(x: torch.Tensor, **config: int) -> torch.Tensor:
-        return torch.sqrt(launch(kernel, x, **config)[0]).to(x.dtype)
+        return torch.sqrt(accumulate(kernel, x, name="l2_norm", **config)[0]).to(x.dtype)
 
     return l2_norm
 

@@ -11,7 +11,8 @@ import triton.language as tl
 
 from assay.kernels.arguments import MAX_ROW
 from assay.kernels.record import Fault, Kernel
-from assay.kernels.softmax import configs, launch
+from assay.kernels.row_tiles import configs
+from assay.kernels.softmax import launch
 from assay.oracles.depth import Tile
 
 
