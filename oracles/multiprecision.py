@@ -7,6 +7,7 @@ The global `mpmath.mp` belongs to the user: nothing here reads or changes it.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import mpmath
@@ -17,15 +18,16 @@ BITS = 200
 RELATIVE_ERROR = 2.0**-170
 
 
+@cache
 def context(bits: int = BITS) -> Any:
-    """A new mpmath context of `bits` bits."""
+    """An mpmath context of `bits` bits, always the same one: its precision must stay what it is."""
     ctx = mpmath.MPContext()
     ctx.prec = bits
     return ctx
 
 
 def exact_context() -> Any:
-    """A new context wide enough that sums and products of two float64 numbers lose nothing.
+    """A context wide enough that sums and products of two float64 numbers lose nothing.
 
     Products are multiples of 2**-2148 below 2**2048, and 2**32 of them add 32 bits.
     """

@@ -37,8 +37,10 @@ RATIONAL = {
 def units(value):
     """A finite float, mpf or (mantissa, exponent) in units of 2**-4400, rounded down."""
     if isinstance(value, float):
+        if value == 0.0:
+            return 0
         numerator, denominator = value.as_integer_ratio()
-        return (numerator << _UNIT) // denominator
+        return numerator << (_UNIT + 1 - denominator.bit_length())
     if isinstance(value, tuple):
         mantissa, exponent = value
     else:
@@ -47,6 +49,10 @@ def units(value):
     shift = exponent + _UNIT
     # exp(-1e30) has an exponent that no shift should see.
     return mantissa << shift if shift >= 0 else mantissa >> min(-shift, 10**6)
+
+
+def in_decimal(count):
+    return mpmath.nstr(mpmath.ldexp(count, -_UNIT), 40)
 
 
 def ends(found, i):
@@ -133,20 +139,21 @@ def assert_meets_balls(what, found, values, balls):
         if ball is None:  # no opinion: special values, and ties that the ball does not decide
             continue
         blo, bhi = map(units, ball)
-        told = f"arb says {mpmath.nstr(mpmath.ldexp(blo, -_UNIT), 40)}"
         if np.isfinite(found.center[i]):
             lo, hi = ends(found, i)
             assert lo <= bhi + 1 and blo <= hi + 1, (
-                f"{what}: element {i}: {told}, outside the enclosure: center "
+                f"{what}: element {i}: arb says {in_decimal(blo)}, outside the enclosure: center "
                 f"{float(found.center[i])!r}, tail {float(found.tail[i])!r}, radius "
                 f"{float(found.radius[i])!r}"
             )
         claimed = slack_of(max(abs(blo), abs(bhi)))
         assert bhi - blo <= claimed, f"{what}: element {i}: arb's ball is too wide to be an opinion"
-        assert mpmath.isfinite(value), f"{what}: element {i}: mpmath says {value}, {told}"
+        assert mpmath.isfinite(value), (
+            f"{what}: element {i}: mpmath says {value}, arb {in_decimal(blo)}"
+        )
         assert blo - claimed <= units(value) <= bhi + claimed, (
-            f"{what}: element {i}: mpmath says {mpmath.nstr(value, 40)}, {told}: farther apart "
-            f"than the claimed relative error of {RELATIVE_ERROR}"
+            f"{what}: element {i}: mpmath says {mpmath.nstr(value, 40)}, arb {in_decimal(blo)}: "
+            f"farther apart than the claimed relative error of {RELATIVE_ERROR}"
         )
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from oracle_inputs import with_x
 
 from assay.oracles.formats import FP32
 from assay.oracles.generators import generate
@@ -16,11 +17,11 @@ from assay.oracles.operation import operations
 
 
 def enclose(op, x):
-    return op.enclose({"x": x}, op.params, op.default_policies(), FP32)
+    return op.enclose(with_x(op, x), op.params, op.default_policies(), FP32)
 
 
 def reference(op, x):
-    return op.reference({"x": x}, op.params, op.default_policies(), FP32)
+    return op.reference(with_x(op, x), op.params, op.default_policies(), FP32)
 
 
 def as_fraction(value):
@@ -57,6 +58,7 @@ def test_contexts_are_separate():
     one, other = context(100), context(300)
     assert (one.prec, other.prec) == (100, 300), "each context has its own precision"
     assert mpmath.mp not in (one, other), "and none is the user's"
+    assert context(100) is one, "making one takes longer than most sums"
     third = from_fraction(other, Fraction(1, 3))
     off = abs(as_fraction(third) - Fraction(1, 3)) * 3
     assert off <= Fraction(1, 2**300), "a Fraction is rounded once, to the context's precision"

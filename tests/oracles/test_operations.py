@@ -37,10 +37,12 @@ COUNTED = [case for case in FAMILIES if case.values[0].counted]
 
 @pytest.mark.parametrize(("op", "family", "fmt"), CASES)
 def test_the_rungs_agree_for_every_policy_and_operand(op, family, fmt):
-    for policies in policy_combinations(op, leave_out=SAME_RESULT):
-        for params in params_of(op):
-            for rows, n, seed in ((2, 17, 5), (1, 1, 6)):
-                for inputs in operand_choices(op, family, rows, n, fmt, seed):
+    for rows, n, seed in ((2, 13, 5), (1, 1, 6)):
+        for inputs in operand_choices(op, family, rows, n, fmt, seed):
+            # A policy of an operand that is left out changes nothing.
+            without = {o.name for o in op.operands} - set(inputs)
+            for policies in policy_combinations(op, leave_out=SAME_RESULT | without):
+                for params in params_of(op):
                     assert_rungs_agree(op, inputs, policies, fmt, params)
 
 
