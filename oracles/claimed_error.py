@@ -17,29 +17,32 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from assay.oracles.bounds import gamma
+from assay.oracles.bounds import ROUND_UP, gamma
 from assay.oracles.depth import Order, Sequential
 from assay.oracles.enclosure import Enclosure
-from assay.oracles.formats import FP64, Float64, Format, format_named, round_nearest
+from assay.oracles.family_scale import (
+    COUPLED,
+    EQUAL,
+    SAMPLE,
+    SEEDS,
+    ToleranceError,
+    ends,
+    normal_quantile,
+    sample_size,
+    scale_of,
+)
+from assay.oracles.formats import FP64, Float64, Format, format_named
 from assay.oracles.generators import generate
 from assay.oracles.operation import Claim, Operation, operation_named
 from assay.oracles.platform import Platform
 
-# Elements of a row at which the bound is evaluated for families of independent draws, and the
-# largest N for those whose elements go together.
-SAMPLE, LARGEST_WHOLE = 1 << 12, 1 << 20
-SEEDS = (11, 12, 13, 14, 15)
 # float64 sums in pairs of runs: log2 N additions and some, on the longest path.
 _REFERENCE_STEPS = 10
 COLUMNS = 2  # of the right-hand side of a product
-
-COUPLED = ("cancelling", "absorbing", "ladder", "near_zero_logsumexp")
-EQUAL = ("constant", "ones")
 
 # What the error of each output is proportional to. An operation that is not listed is taken to
 # have an absolute error.
@@ -78,18 +81,6 @@ _DISTANCES = ("log_softmax", "logsumexp", "softmax")
 _LARGEST = ("mean_variance",)
 # Families as likely to give -x as x.
 _EVEN = ("normal", "wide", "integers", "wide_logits", "outliers", "tiny", "huge")
-# Families that are a shift and a scale of the standard normal, so that their extremes are known.
-_NORMAL = {
-    "normal": (0.0, 1.0),
-    "wide_logits": (0.0, 30.0),
-    "negative": (-100.0, 1.0),
-    "masked": (0.0, 1.0),
-    "offset": (1024.0, 1.0),
-}
-
-
-class ToleranceError(ValueError):
-    """No tolerance can be given, in one line that says why and what to do."""
 
 
 def _no_config(rows: int, n: int, dtype: str) -> Mapping[str, int]:
@@ -157,18 +148,6 @@ class Drawn:
     n: int
 
 
-def sample_size(family: str, n: int) -> int:
-    """Elements of a row on which the bound for N = n is evaluated."""
-    if family in COUPLED:
-        if n > LARGEST_WHOLE:
-            raise ToleranceError(
-                f"the elements of family {family!r} go together, so its bound is evaluated at the "
-                f"N asked for, up to N = {LARGEST_WHOLE:,}: got N = {n:,}; choose another family"
-            )
-        return n
-    return min(n, SAMPLE)
-
-
 @lru_cache(maxsize=64)
 def draw(
     name: str,
@@ -180,18 +159,24 @@ def draw(
 ) -> Drawn:
     """Draws of the family for an operation, cached: a bisection asks for the same ones again.
 
-    extreme: where given, half of the rows have an element moved so far to either side, in standard
-        deviations of a family made from normal values.
+    extreme: where given, half of the rows have an element moved to either end of the family, for
+        one made from normal values so many standard deviations away.
     """
     operation, fmt = operation_named(name), format_named(dtype)
     each = 1 if family in (*COUPLED, *EQUAL) else max(1, min(8, SAMPLE // max(1, n)))
     x = np.concatenate([generate(family, each, n, seed, fmt) for seed in SEEDS])
-    if extreme is not None and family in _NORMAL and n > 1:
+    if extreme is not None:
+        low, high = ends(family, extreme, fmt)
         moved = x.copy()
-        center, spread = _NORMAL[family]
-        ends = round_nearest(center + spread * np.array([-extreme, extreme]), fmt)
-        moved[:, 0], moved[:, -1] = ends[0], ends[1]
+        moved[:, 0], moved[:, -1] = low, high
         x = np.concatenate([x, moved])
+        if operation.name in _DISTANCES:
+            # log S plus the mean distance from the maximum is the entropy of the row, at most
+            # log n, and log S costs more: rows of equal elements are the worst, and for results of
+            # single elements those with one as far below as can be.
+            rows = np.full((3, n), high)
+            rows[1], rows[2, 0] = low, low
+            x = np.concatenate([x, rows])
     if operation.name not in _DISTANCES:
         # Where a part of the error goes with |y| and the rest with a larger measure, the quotient
         # is largest for a row of one sign (means), or one that cancels (deviations from a mean).
@@ -247,7 +232,7 @@ def claimed_error(
     size = sample_size(family, n)
     spread = measure == "absolute" or operation.name in (*_DISTANCES, *_LARGEST)
     # More digits than a person could use would only fill the cache.
-    extreme = round(normal_quantile(chance / n), 1) if spread and family in _NORMAL else None
+    extreme = round(normal_quantile(chance / n), 1) if spread and family not in COUPLED else None
     drawn = draw(
         operation.name, family, size, dtype, tuple(sorted(claim.policies.items())), extreme
     )
@@ -268,13 +253,42 @@ def claimed_error(
         return ClaimedError(measure, math.inf, 1.0, 0.0, claim, size)
     solid = measured > 2.0**-100  # below, subnormals would pass for a relative error
     relative = float((before[solid] / measured[solid]).max()) if solid.any() else 0.0
-    if claim.policies.get("algorithm") == "welford" and n > size:
-        # What merging means costs grows with the logarithm of N.
-        relative *= math.log(n) / math.log(size)
+    if n > size:
+        relative *= _growth(claim, n, size)
+    if claim.policies.get("cast") == "before_weight":
+        relative = max(relative, _rounded_twice(operation, n, dtype, family, claim, chance, output))
     rest = before - relative * measured
     absolute = max(0.0, float(rest.max(initial=0.0))) if (~solid).any() else 0.0
     scale = scale_of(measure, family, n, fmt, chance)
     return ClaimedError(measure, relative, scale, absolute, claim, size)
+
+
+def _growth(claim: Claim, n: int, size: int) -> float:
+    """By how much the bound at N = n exceeds that at `size`, beyond what the depth says."""
+    if claim.policies.get("algorithm") == "welford":
+        return math.log(n) / math.log(size)  # the merges of means
+    # Tensor cores: 2u for each product, whatever the depth.
+    return n / size if claim.policies.get("accumulation") == "truncated" else 1.0
+
+
+def _rounded_twice(
+    operation: Operation,
+    n: int,
+    dtype: str,
+    family: str,
+    claim: Claim,
+    chance: float,
+    output: int,
+) -> float:
+    """Relative error where the normalised value is rounded before it meets the weight.
+
+    The bound of given data knows which values are near enough to a midpoint to be rounded the other
+    way; for fresh data any may be. Two values within `off` of the exact one are rounded to at most
+    2 off and one ulp apart, and the product with the weight rounds once.
+    """
+    plain = replace(claim, policies={**claim.policies, "cast": "end"})
+    off = claimed_error(operation, output, n, dtype, family, plain, chance).relative
+    return 2.0 * off + 2.0 * format_named(dtype).u * (1.0 + off) + claim.u
 
 
 def _at_length(name: str, exact: Enclosure, ratio: float) -> Enclosure:
@@ -300,58 +314,6 @@ def _measured(measure: str, drawn: Drawn, exact: Enclosure) -> Float64:
     return np.asarray(values)[:, None]
 
 
-def normal_quantile(chance: float) -> float:
-    """lambda with 2 (1 - Phi(lambda)) = chance, Phi the standard normal distribution."""
-    return -NormalDist().inv_cdf(min(chance, 1.0) / 2.0)
-
-
-def scale_of(measure: str, family: str, n: int, fmt: Format, chance: float) -> float:
-    """A level that the measure of a fresh draw exceeds with probability at most `chance`.
-
-    normal: sum |x| is n sqrt(2 / pi) in the mean and moves by at most sqrt(n) times the distance of
-    x, so it exceeds the mean by sqrt(2 n t) with probability below exp(-t) (concentration of
-    Lipschitz functions of Gaussians); sum x**2 exceeds n by 2 sqrt(n t) + 2 t (Laurent and Massart,
-    Annals of Statistics 28, 2000, lemma 1); products of independent normals exceed n 2 / pi by
-    sqrt(2 n t) + t (Bernstein, with E |a b|**k <= k! / 2).
-    Other independent draws: the mean over `SEEDS` and Hoeffding's inequality with the largest
-    value seen. Equal elements: the largest value. Elements that go together: the largest over the
-    seeds at this N.
-    """
-    if measure in ("result", "absolute", "exact"):
-        return 1.0
-    t = math.log(1.0 / chance)
-    power = 2 if measure == "mean square" else 1
-    if family == "normal":
-        total = {
-            1: n * math.sqrt(2.0 / math.pi) + math.sqrt(2.0 * n * t),
-            2: n + 2.0 * math.sqrt(n * t) + 2.0 * t,
-        }[power]
-        if measure == "products":
-            total = n * 2.0 / math.pi + math.sqrt(2.0 * n * t) + t
-    else:
-        mean, largest, whole = _moments(family, power, sample_size(family, n), fmt)
-        if measure == "products":
-            mean, largest, whole = mean * mean, largest * largest, whole * largest
-        if family in EQUAL:
-            total = n * largest
-        elif family in COUPLED:
-            total = whole
-        else:
-            total = min(n * largest, n * mean + largest * math.sqrt(n * t / 2.0))
-    # The stored values are rounded ones, and larger by a factor of 1 + u at most.
-    total *= (1.0 + fmt.u) ** (2 if measure in ("mean square", "products") else 1)
-    return total / n if measure.startswith("mean") else total
-
-
-@lru_cache(maxsize=64)
-def _moments(family: str, power: int, n: int, fmt: Format) -> tuple[float, float, float]:
-    """Over the seeds: the mean of |x|**power, its largest value, and the largest sum of n."""
-    length = n if family in (*COUPLED, *EQUAL) else SAMPLE
-    x = np.concatenate([generate(family, 1, length, seed, fmt) for seed in SEEDS])
-    values = np.abs(np.where(np.isfinite(x), x, 0.0)) ** power
-    return float(values.mean()), float(values.max()), float(values.sum(axis=1).max())
-
-
 def limits(
     error: ClaimedError, relative: float, n: int, fmt: Format, claim: Claim
 ) -> tuple[float, float]:
@@ -364,6 +326,9 @@ def limits(
     relative += gamma(math.log2(n) + _REFERENCE_STEPS, FP64.u)
     absolute = error.absolute * (1.0 + rounding) + cast * fmt.smallest_subnormal
     absolute += claim.arithmetic.cast_floor(fmt)
-    if error.measure == "result":
-        return relative * (1.0 + rounding) + rounding, absolute
-    return rounding, relative * error.scale * (1.0 + rounding) + absolute
+    if error.measure != "result":
+        absolute += relative * error.scale * (1.0 + rounding)
+        relative = 0.0
+    # The bound has its own margin for float64's roundings, and these lines round once more.
+    rtol = relative * (1.0 + rounding) + rounding
+    return rtol * ROUND_UP**2, absolute * ROUND_UP**2

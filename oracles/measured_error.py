@@ -6,8 +6,9 @@ A curve is used where it can be trusted, and refused with a sentence where not:
 * The claimed depth is the recorded one, or the curve is of another kernel than the one at hand.
 * The points around the depth asked for have at least `FEWEST` trials together.
 * Their signed errors show no bias. For errors that are symmetric about zero the sum of the errors,
-  each divided by its point's rms, over the square root of their number exceeds t with probability
-  at most exp(-t**2 / 2) (Hoeffding, given the magnitudes), whatever their distribution.
+  each divided by its point's rms, over the square root of their number exceeds t in size with
+  probability at most 2 exp(-t**2 / 2) (Hoeffding, given the magnitudes), whatever their
+  distribution.
 * The fitted slope does not exclude 1/2 from below: errors that grow faster than the square root of
   the depth go the same way.
 
@@ -23,8 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from assay.oracles.claimed_error import normal_quantile
 from assay.oracles.curve_files import CurvePoint, MeasuredCurve
+from assay.oracles.family_scale import normal_quantile
 
 # Eight errors that all go one way are the fewest at which the test for bias can reject.
 FEWEST = 8
@@ -79,13 +80,13 @@ def chi_square_quantile(freedom: int, level: float) -> float:
 
 
 def drift(points: list[CurvePoint]) -> float:
-    """Sum of the normalised signed errors over the square root of their number."""
-    total, count = 0.0, 0
-    for p in points:
-        size = math.sqrt(math.fsum(e * e for e in p.errors) / len(p.errors))
-        total += math.fsum(p.errors) / size
-        count += len(p.errors)
-    return abs(total) / math.sqrt(count)
+    """Sum over trials of their mean error, in units of the rms, over the root of their number.
+
+    For one result a trial that is the sum of the normalised errors. Where a trial has many results
+    their mean counts: a bias that is small beside the rms is part of the rms.
+    """
+    count = sum(len(p.errors) for p in points)
+    return abs(math.fsum(len(p.errors) * p.mean / p.rms for p in points)) / math.sqrt(count)
 
 
 def evidence(

@@ -27,10 +27,11 @@ import numpy as np
 
 from assay.oracles.bounds import allowed
 from assay.oracles.cheats import BLOCK, CHEATS, cheat
-from assay.oracles.claimed_error import COLUMNS, Claims, ToleranceError, without_additions
+from assay.oracles.claimed_error import COLUMNS, Claims, without_additions
 from assay.oracles.curve_files import MeasuredCurve, load, matching
 from assay.oracles.depth import TileLoop
 from assay.oracles.enclosure import Enclosure
+from assay.oracles.family_scale import ToleranceError
 from assay.oracles.formats import Float64, Format, format_named
 from assay.oracles.generators import generate
 from assay.oracles.operation import Claim, Operation, operation_named, operations

@@ -7,14 +7,9 @@ import math
 from dataclasses import dataclass
 
 from assay.oracles.bounds import gamma, statistical_gamma
-from assay.oracles.claimed_error import (
-    ToleranceError,
-    claimed_error,
-    limits,
-    normal_quantile,
-    without_additions,
-)
+from assay.oracles.claimed_error import claimed_error, limits, without_additions
 from assay.oracles.curve_files import MeasuredCurve
+from assay.oracles.family_scale import ToleranceError, normal_quantile
 from assay.oracles.formats import format_named
 from assay.oracles.measured_error import Evidence, Refused, evidence
 from assay.oracles.operation import Claim

@@ -22,14 +22,10 @@ from typing import Any, Literal
 import numpy as np
 
 from assay.oracles import tolerance_text
-from assay.oracles.claimed_error import (
-    Claims,
-    ToleranceError,
-    claimed_error,
-    limits,
-)
+from assay.oracles.claimed_error import Claims, claimed_error, limits
 from assay.oracles.curve_files import MeasuredCurve, load, matching
 from assay.oracles.enclosure import Mask
+from assay.oracles.family_scale import ToleranceError
 from assay.oracles.formats import Float64, format_named
 from assay.oracles.generators import FAMILIES
 from assay.oracles.operation import Operation, operation_named

@@ -7,17 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from assay.oracles.claimed_error import (
-    COLUMNS,
-    COUPLED,
-    EQUAL,
-    SAMPLE,
-    SEEDS,
-    WORDS,
-    ClaimedError,
-    Claims,
-)
+from assay.oracles.claimed_error import COLUMNS, WORDS, ClaimedError, Claims
 from assay.oracles.depth import Sequential
+from assay.oracles.family_scale import COUPLED, EQUAL, SAMPLE, SEEDS
 from assay.oracles.formats import format_named
 from assay.oracles.measured_error import BIAS_LIMIT, WIDENED, show_slope
 from assay.oracles.operation import Claim, Operation, Output
@@ -109,12 +101,17 @@ def _scale(r: Request) -> str:
     if measure == "result":
         text = ""
         if r.operation.name == "softmax":
-            text = f"It was evaluated on {r.worst.drawn:,} elements of family {r.family} ({seeds})."
+            text = (
+                f"It was evaluated on {r.worst.drawn:,} elements of family {r.family} ({seeds}), "
+                "with elements at the ends that a draw of N reaches with probability "
+                f"{r.chance:.2g}."
+            )
         return text
     if measure == "absolute":
         return (
-            f"It depends on the distance from the maximum and was evaluated on {r.worst.drawn:,} "
-            f"elements of family {r.family} ({seeds}), with extremes and log(sum) as at N."
+            f"It was evaluated on {r.worst.drawn:,} elements of family {r.family} ({seeds}) and on "
+            "rows of equal elements, the worst for log(sum), at the ends that a draw of N reaches "
+            f"with probability {r.chance:.2g}."
         )
     if r.family in COUPLED:
         source = f"the largest over {seeds} at this N"

@@ -42,6 +42,30 @@ def test_line_and_derivation(assay: Command) -> None:
     assert "\n".join(text) == expected.text
 
 
+def test_measured_errors_lie_within_their_tolerances() -> None:
+    """The committed curves themselves: nothing measured is outside the tolerance made from it."""
+    statistical = 0
+    found = load()
+    for curve in found:
+        kernel = kernels().get(curve.kernel)
+        if kernel is None or curve.family not in ("normal", "uniform"):
+            continue
+        for p in curve.points:
+            t = tolerance(
+                curve.operation,
+                p.n,
+                curve.dtype,
+                kernel=claims_of(kernel),
+                family=curve.family,
+                curves=found,
+                rows=max(1, p.rows // p.trials),
+                checks=p.trials,
+            )
+            statistical += t.kind == "statistical"
+            assert p.largest <= t.ulps, (curve.kernel, curve.dtype, p.n)
+    assert statistical >= 50
+
+
 def test_json_is_the_same_and_nothing_else(assay: Command) -> None:
     done = assay(*L2, "--kernel", "l2_norm.atomic", "--json")
     assert done.code == 0, done

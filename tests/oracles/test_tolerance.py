@@ -13,8 +13,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from assay.oracles.bounds import gamma
-from assay.oracles.claimed_error import MEASURES, Claims, ToleranceError, scale_of
+from assay.oracles.bounds import allowed, gamma
+from assay.oracles.claimed_error import MEASURES, Claims
 from assay.oracles.curve_files import (
     CurveFileError,
     MeasuredCurve,
@@ -24,6 +24,7 @@ from assay.oracles.curve_files import (
     read_folder,
 )
 from assay.oracles.depth import TileLoop, TileThenAtomics
+from assay.oracles.family_scale import ToleranceError, scale_of
 from assay.oracles.formats import FP32, format_named, round_nearest
 from assay.oracles.generators import FAMILIES, generate
 from assay.oracles.measured_error import chi_square_quantile
@@ -347,6 +348,10 @@ def test_bad_arguments_are_explained(options: dict[str, Any], says: str) -> None
 # Every operation.
 
 
+def _measures(name: str) -> set[str]:
+    return {m for (operation, _), m in MEASURES.items() if operation == name}
+
+
 def test_every_output_has_a_measure() -> None:
     named = {(op.name, out.name) for op in operations().values() for out in op.outputs}
     assert named == MEASURES.keys(), "an output without an entry counts as absolute: is it?"
@@ -373,6 +378,40 @@ def test_every_operation_has_a_deterministic_tolerance(name: str, dtype: str) ->
             assert t.relative >= last * (1.0 - 2.0**-20)
             last = t.relative
             assert t.text.count("rtol") >= 1 and "\n\n" not in t.text
+
+
+POLICIES = {
+    "rms_norm": ({"cast": "before_weight"}, {"range": "naive"}),
+    "mean_variance": ({"algorithm": "welford"}, {"algorithm": "moments"}),
+    "matmul": ({"input_precision": "tf32"}, {"accumulation": "truncated"}),
+    "log_softmax": ({"form": "direct"},),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", [n for n in operations() if "exact" not in _measures(n)])
+def test_the_bound_of_fresh_draws_is_within(name: str, dtype: str) -> None:
+    """What is evaluated on a few draws ahead holds for others."""
+    op, fmt = operation_named(name), format_named(dtype)
+    for policies in ({}, *POLICIES.get(name, ())):
+        claims = Claims(f"{name}.tiles", TileLoop("BLOCK_N"), config, policies=policies)
+        for family in ("normal", "uniform"):
+            for n, rows in ((3, 200), (50, 100), (10_000, 3)):
+                x = generate(family, rows, n, 999, fmt)
+                inputs: dict[str, Any] = {"x": x}
+                if name == "matmul":
+                    inputs["w"] = generate(family, 2, n, 998, fmt).T.copy()
+                claim = claims.claim(op, rows, n, dtype, Platform(**GPU))
+                exact = op.enclose(inputs, op.params, claim.policies, fmt)
+                limit = allowed(op.before(inputs, exact, fmt, claim), exact, fmt, claim.arithmetic)
+                for i, out in enumerate(op.outputs):
+                    t = tolerance(
+                        op, n, dtype, kernel=claims, family=family, curves=[], output=i, rows=rows
+                    )
+                    at = slice(i, i + 1) if out.shape == "row" else slice(None)
+                    given = t.atol + t.rtol * np.abs(exact.center[:, at])
+                    good = (limit[:, at] <= given) | ~exact.finite[:, at]
+                    assert good.all(), (policies, family, n, out.name)
 
 
 def test_sums_are_relative_to_the_sum_of_magnitudes() -> None:
