@@ -6,17 +6,18 @@ derivation. All of them are proved for IEEE arithmetic with the primitive errors
 a result outside its bound is a defect of the kernel or of a claim, never bad luck.
 
 The float64 arithmetic that evaluates a bound rounds as well. `ROUND_UP` covers it: each bound is a
-sum or product of fewer than 2**10 rounded terms, so its relative error is below 2**-42.
+sum or product of fewer than 2**10 rounded terms of one sign, so its relative error is below 2**-42.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from assay.oracles.enclosure import Enclosure
-from assay.oracles.formats import FP64, Float64, Format, ulp
+from assay.oracles.formats import Float64, Format, ulp
 from assay.oracles.platform import Arithmetic
 
 ROUND_UP = 1.0 + 2.0**-40
@@ -48,6 +49,17 @@ def statistical_gamma(h: float, u: float, confidence: float) -> float:
     return math.expm1(exponent) if exponent < 700.0 else math.inf
 
 
+def compounded(*errors: Float64 | float) -> Any:
+    """(1 + e_1)(1 + e_2) ... - 1 for e >= 0, numbers or arrays.
+
+    1 + e is never formed: in float64 it would be 1 for the u of a float64 accumulator.
+    """
+    total: Any = 0.0
+    for error in errors:
+        total = total + error * (1.0 + total)
+    return total
+
+
 def allowed(
     before: Float64, exact: Enclosure, out_format: Format, arithmetic: Arithmetic
 ) -> Float64:
@@ -65,7 +77,4 @@ def allowed(
     if floor:
         lowest = np.maximum(0.0, np.abs(exact.center) - before)
         cast = np.where(finite & (lowest < out_format.smallest_normal), cast + floor, cast)
-    if arithmetic.accumulator is FP64:
-        # Here u is as small as the roundings of the bound's own evaluation: 16 of them on top.
-        before = before + 16.0 * FP64.u * reach
     return (before + cast + exact.radius) * ROUND_UP

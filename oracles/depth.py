@@ -191,14 +191,15 @@ class TwoStage(Order):
 class Sequential(Order):
     """No claim at all: n - 1 additions, the depth that no order of summation exceeds.
 
-    Nor are float atomics or rescalings excluded: each addition could be one.
+    Nor are float atomics or rescalings excluded: each element could take one.
     """
 
     def depth(self, n: int, config: Mapping[str, int], dtype: str, platform: Platform) -> int:
         return max(0, n - 1)
 
     def atomics(self, n: int, config: Mapping[str, int]) -> int:
-        return max(0, n - 1)
+        # Into a zero: the first one is no rounded addition, yet it may flush.
+        return max(0, n)
 
     def rescales(self, n: int, config: Mapping[str, int]) -> int:
         return max(0, n - 1)

@@ -23,7 +23,8 @@ u is the accumulator's roundoff, e the constant and k the growing part of exp's 
 * The terms are not negative: S^ = S (1 + s), |s| <= (1 + sum_j p_j a_j) (1 + g) - 1, g the
   growth of the additions (`Claim.relative_sum_error`). sum_j p_j a_j is bounded with
   exp(z) - 1 <= z exp(z_max), z_max at |t| = 800, beyond which p_j vanishes, so that it needs only
-  Lbar = sum_j p_j |t_j|. An exponential that is subnormal adds an absolute error, n (r + 1) times.
+  Lbar = sum_j p_j |t_j|. An exponential that is subnormal adds an absolute error, n (r + 1) times,
+  and atomic additions what they flush.
 * log S^ - log S is at most -log(1 - s) in magnitude, and the logarithm errs by `Arithmetic.log`.
 """
 
@@ -37,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.oracles.arrays import arrays_of
+from assay.oracles.bounds import compounded
 from assay.oracles.certified_exp import exp_row_sums
 from assay.oracles.enclosure import Mask
 from assay.oracles.formats import Float64
@@ -121,13 +123,14 @@ def element_error(t: NDArray[np.float64], claim: Claim) -> Float64:
     """a_j for |t_j| = t, capped at `FARTHEST`."""
     arithmetic = claim.arithmetic
     t_up = np.minimum(t, FARTHEST) * (1.0 + 2.0**-20)
-    once = np.exp(claim.u * t_up) * (1.0 + arithmetic.exp(t_up))
-    return np.asarray(once * _each_rescale(claim) - 1.0)
+    once = compounded(np.expm1(claim.u * t_up), arithmetic.exp(t_up))
+    return np.asarray(compounded(once, _each_rescale(claim)))
 
 
 def _each_rescale(claim: Claim) -> float:
-    # A factor for the constants of exp and one for the product, each time.
-    return float(((1.0 + claim.arithmetic.exp_constant) * (1.0 + claim.u)) ** claim.rescales)
+    # A factor for the constants of exp and one for the product, each time; what it is above 1.
+    once = np.log1p(claim.arithmetic.exp_constant) + np.log1p(claim.u)
+    return float(np.expm1(claim.rescales * once))
 
 
 def sum_growth(distance: Float64, n: int, claim: Claim) -> Float64:
@@ -135,11 +138,11 @@ def sum_growth(distance: Float64, n: int, claim: Claim) -> Float64:
     arithmetic = claim.arithmetic
     k = claim.u + arithmetic.exp_growth
     steep = np.exp(k * FARTHEST)
-    constant = (1.0 + arithmetic.exp_constant) * _each_rescale(claim)
-    terms = (1.0 + k * steep * distance) * constant
-    floor = n * (claim.rescales + 1) * arithmetic.exp_floor
-    growth = claim.relative_sum_error()
-    return np.asarray((terms + floor) * (1.0 + growth) - 1.0)
+    constant = compounded(arithmetic.exp_constant, _each_rescale(claim))
+    floor = n * (claim.rescales + 1) * arithmetic.exp_floor * (1.0 + constant)
+    floor += claim.atomics * arithmetic.atomic_flush
+    terms = compounded(k * steep * distance, constant) + floor
+    return np.asarray(compounded(terms, claim.relative_sum_error()))
 
 
 def log_error(log_sum: Float64, s: Float64, claim: Claim) -> Float64:

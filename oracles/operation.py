@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from assay.oracles.bounds import gamma, statistical_gamma
+from assay.oracles.bounds import compounded, gamma, statistical_gamma
 from assay.oracles.enclosure import Enclosure, Mask
 from assay.oracles.formats import Float64, Format
 from assay.oracles.platform import Arithmetic
@@ -120,7 +120,8 @@ class Claim:
         """Relative growth of h additions and `extra` other roundings on one path."""
         if self.confidence is None:
             return gamma(self.depth + extra, self.u)
-        return statistical_gamma(self.depth, self.u, self.confidence) + gamma(extra, self.u)
+        own = statistical_gamma(self.depth, self.u, self.confidence)
+        return float(compounded(own, gamma(extra, self.u)))
 
     def sum_error(
         self, magnitude: Float64, total: Float64, *, products: bool = False, extra: float = 0.0
@@ -134,13 +135,14 @@ class Claim:
         Plain, (1 + u)**k along a path gives gamma_k * total.
         Compensated: the sums and their errors e together are exact; sum |e| <= gamma_(h+1) total;
         the errors are added plainly, two additions a level, so what is lost is at most
-        gamma_(2h+2) gamma_(h+1) total, and the last addition of the low word rounds once.
+        gamma_(2h+2) gamma_(h+1) total, and the last addition of the low word rounds once. Other
+        roundings have moved the terms, and so S and the total, by gamma_extra total before.
         """
         u = self.u
         if not self.compensated:
             return np.asarray(self.gamma(extra + (1.0 if products else 0.0)) * total)
-        lost = gamma(2 * self.depth + 2, u) * gamma(self.depth + 1, u) * (1.0 + u)
-        return np.asarray(u * magnitude + (lost + gamma(extra, u)) * total)
+        lost, moved = gamma(2 * self.depth + 2, u) * gamma(self.depth + 1, u), gamma(extra, u)
+        return np.asarray(u * magnitude + (1.0 + u) * (lost * (1.0 + moved) + moved) * total)
 
     def relative_sum_error(self, *, products: bool = False, extra: float = 0.0) -> float:
         """The same for terms of one sign, relative to the sum."""

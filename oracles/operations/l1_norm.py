@@ -7,7 +7,7 @@ Magnitudes are exact, and the terms are not negative: gamma_h of the result, and
 (see `sums`). With compensated additions: see `Claim.sum_error`.
 
 Under range=naive nothing is promised about the size where the sum reaches the overflow threshold of
-the accumulator; it is never NaN.
+the accumulator; it is never NaN, unless compensated, since TwoSum takes an infinity from itself.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     norm = np.where(exact.finite, exact.magnitude(), 0.0)
     error = sum_before(norm, norm, claim)
     # Sums of magnitudes may overflow, but never meet an infinity of the other sign.
-    return np.where(exact.finite, np.where(np.isnan(error), INF, error), 0.0)
+    overflow = NAN if claim.compensated else INF
+    return np.where(exact.finite, np.where(np.isnan(error), overflow, error), 0.0)
 
 
 def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:

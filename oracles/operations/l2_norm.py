@@ -9,22 +9,25 @@ additions and takes one square root.
 * Sum of squares: each square is x**2 (1 + d) with |d| <= u, or off by at most half a subnormal
   spacing, and the terms are not negative, so S^ = S (1 + e) + E with |e| <= gamma_(h+1)
   (Higham, Accuracy and Stability, sec. 3.1 and 4.2) and |E| <= n * 2**-150 + what the atomics
-  flush. A square fused into the addition has one rounding less.
+  flush, which the additions pass on. A square fused into the addition has one rounding less.
 * Root: sqrt(S^) lies between sqrt(S) sqrt(1 - e - E/S) and sqrt(S) sqrt(1 + e + E/S), and the root
-  is correctly rounded (on the host, after the combine): a factor of 1 + u.
+  is taken on the host, after the combine: a factor of 1 + r with r = u where it is correctly
+  rounded (`Arithmetic.host_sqrt`).
 
-With e small this is sqrt(S) * (gamma_(h+1) / 2 + u).
+With e small this is sqrt(S) * (gamma_(h+1) / 2 + r).
 
 A kernel that scales (range=scaled) divides by a scale first, one division under the square and so
-two in the sum, and multiplies by it at the end, u more. Either result may be subnormal: one spacing
-more.
+two in the sum, and multiplies by it at the end, u more. A ratio may be subnormal: an absolute error
+of at most 2 division floors for each square, beside a sum that is 1 or more. The root or the
+product at the end may be subnormal: one spacing more.
 
 With compensated additions and products (TwoSum, the product's error by FMA) the sum of squares errs
 as `Claim.sum_error` says, and the error of a square is itself lost below the accumulator's range,
 another half subnormal spacing a term.
 
 Under the policy range=naive nothing is promised where S (1 + e) reaches the overflow threshold of
-the accumulator. Under range=scaled the kernel promises the same relative error at every size, so
+the accumulator: infinity or, compensated, NaN, since TwoSum takes an infinity from itself.
+Under range=scaled the kernel promises the same relative error at every size, so
 the absolute term is left out and overflow excuses nothing.
 """
 
@@ -54,6 +57,7 @@ from assay.oracles.operation import (
     SpecialValue,
 )
 from assay.oracles.operations.l1_norm import condition, special_norm
+from assay.oracles.operations.sums import flush_error
 from assay.oracles.rows import facts, only
 
 NAN, INF = float("nan"), float("inf")
@@ -128,11 +132,13 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
         relative = np.full_like(norm, growth)
         square = norm * norm
         if claim.policies["range"] == "naive":
-            lost = 1.0 if claim.compensated else 0.5
-            absolute = lost * n * acc.smallest_subnormal + claim.atomics * arithmetic.atomic_flush
+            lost = n if claim.compensated else math.ceil(0.5 * n)
+            absolute = lost * acc.smallest_subnormal * (1.0 + growth) + flush_error(claim)
             relative = relative + np.where(square > 0.0, absolute / square, 0.0)
             # The square may underflow in float64 too, for fp64 data only; then nothing is known.
             relative = np.where((norm > 0.0) & (square == 0.0), np.inf, relative)
+        else:
+            relative = relative + 2.0 * n * arithmetic.division_floor * (1.0 + growth)
         shift = relative / (1.0 + np.sqrt(np.maximum(0.0, 1.0 - relative)))
         shift = np.where(relative >= 1.0, np.sqrt(1.0 + relative) + 1.0, shift)
         last = arithmetic.host_sqrt + (acc.u if scaled else 0.0)
@@ -141,7 +147,7 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
         result = np.where(norm == 0.0, 0.0, result)
         if claim.policies["range"] == "naive":
             overflow = square * (1.0 + relative) >= 2.0 * 2.0**acc.emax
-            result = np.where(overflow, np.inf, result)
+            result = np.where(overflow, np.nan if claim.compensated else np.inf, result)
     return result
 
 

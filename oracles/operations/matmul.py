@@ -9,23 +9,27 @@ underflow add half a subnormal spacing each.
 
 * input_precision=ieee: the inputs enter as stored.
 * input_precision=tf32: float32 inputs are cut to 10 explicit significand bits, a relative error of
-  at most 2**-10 (truncation) in each factor. 16-bit inputs fit tf32 and lose nothing but the range
-  that bfloat16 and tf32 share with float32.
+  at most 2**-10 (truncation) in each factor, and of at most tf32's subnormal spacing, 2**-136,
+  where the factor is subnormal, times the other factor. 16-bit inputs fit tf32 and lose nothing but
+  the range that bfloat16 and tf32 share with float32.
 * accumulation=truncated: tensor cores add with truncation and align the addends of one step to the
   largest (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ
-  Comput. Sci. 7, 2021): up to 2u of the partial sum of magnitudes for each addition instead of u,
-  and h = K.
+  Comput. Sci. 7, 2021): of four products (on Volta, more since) and the accumulator all but the
+  largest lose up to 2u of it, and the sum that is cut once more 2u of itself. So there are 5 errors
+  of 2u for 4 products, 2.5 K u in all, in units of the sum of magnitudes so far.
 
 Under range=naive nothing is promised where sum |a_k b_k| reaches the overflow threshold.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from assay.oracles.bounds import compounded
 from assay.oracles.enclosure import Enclosure, exactly, from_fractions
 from assay.oracles.exact import exact_dot
 from assay.oracles.formats import FP32, Float64, Format
@@ -43,17 +47,21 @@ from assay.oracles.operation import (
     SpecialValue,
     relative,
 )
-from assay.oracles.operations.sums import INF, NAN, RANGE
+from assay.oracles.operations.sums import INF, NAN, RANGE, flush_error
+from assay.oracles.rows import on_host
 
-# Truncating a 24-bit significand to tf32's 11 bits.
+# Truncating a 24-bit significand to tf32's 11 bits, and the spacing of tf32's subnormals.
 _TF32_TRUNCATION = 2.0**-10
+_TF32_SPACING = 2.0**-136
+# The fewest products that a tensor core adds at once.
+_STEP = 4
 
 
 def enclose(
     inputs: Inputs, params: Params, policies: Policies, out_format: Format, level: Level = "fast"
 ) -> Enclosure:
-    x = np.asarray(inputs["x"], dtype=np.float64)
-    w = np.asarray(inputs["w"], dtype=np.float64)
+    x = on_host(inputs["x"])
+    w = on_host(inputs["w"])
     rows, columns = x.shape[0], w.shape[1]
     special = np.zeros((rows, columns))
     rows_finite = np.asarray(np.isfinite(x).all(axis=1))
@@ -87,7 +95,7 @@ def reference(
 ) -> list[Any]:
     ctx = exact_context()
     rows = [[ctx.mpf(v) for v in row] for row in inputs["x"].tolist()]
-    columns = [[ctx.mpf(v) for v in column] for column in np.asarray(inputs["w"]).T.tolist()]
+    columns = [[ctx.mpf(v) for v in column] for column in on_host(inputs["w"]).T.tolist()]
     return [
         sum((a * b for a, b in zip(row, column, strict=True)), ctx.mpf(0))
         for row in rows
@@ -102,6 +110,14 @@ def _magnitudes(x: Any, w: Any) -> Float64:
         return np.asarray((a @ b) * (1.0 + (a.shape[1] + 2) * 2.0**-52))
 
 
+def _factors(x: Any, w: Any) -> Float64:
+    """An upper bound of sum_k (|a_k| + |b_k| + spacing) for each cell."""
+    a, b = np.abs(np.asarray(x, dtype=np.float64)), np.abs(np.asarray(w, dtype=np.float64))
+    n = a.shape[1]
+    both = a.sum(axis=1)[:, None] + b.sum(axis=0)[None, :]
+    return np.asarray((both + n * _TF32_SPACING) * (1.0 + (n + 2) * 2.0**-52))
+
+
 def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -> Float64:
     acc = claim.arithmetic.accumulator
     total = np.where(exact.finite, _magnitudes(inputs["x"], inputs["w"]), 0.0)
@@ -109,16 +125,22 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     n = int(inputs["x"].shape[1])
     extra = 0.0
     if claim.policies["accumulation"] == "truncated":
-        # Each of the K additions errs by up to 2u.
-        extra = 2.0 * n - min(claim.depth, 2 * n)
+        # What counts is the truncations, not the additions of the claimed order.
+        extra = max(0.0, 2.0 * (n + math.ceil(n / _STEP)) - claim.depth)
     with np.errstate(over="ignore", invalid="ignore"):
         error = claim.sum_error(magnitude, total, products=True, extra=extra)
         if claim.policies["input_precision"] == "tf32" and out_format is FP32:
-            cut = (1.0 + _TF32_TRUNCATION) ** 2 - 1.0
-            error = error * (1.0 + cut) + cut * total
-        lost = 1.0 if claim.compensated else 0.5
-        error = error + lost * n * acc.smallest_subnormal
-        error = error + claim.atomics * claim.arithmetic.atomic_flush
+            cut = compounded(_TF32_TRUNCATION, _TF32_TRUNCATION)
+            moved = cut * total + _TF32_SPACING * _factors(inputs["x"], inputs["w"])
+            moved = np.where(exact.finite, moved, 0.0)
+            error = (
+                claim.sum_error(magnitude + moved, total + moved, products=True, extra=extra)
+                + moved
+            )
+        lost = n if claim.compensated else math.ceil(0.5 * n)
+        growth = 1.0 + claim.relative_sum_error(products=True, extra=extra)
+        error = error + lost * acc.smallest_subnormal * growth
+        error = error + flush_error(claim)
         if claim.policies["range"] == "naive":
             error = np.where(total + error >= 2.0 * 2.0**acc.emax, NAN, error)
     return np.where(exact.finite, error, 0.0)

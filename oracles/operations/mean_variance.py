@@ -6,26 +6,38 @@ correction 0 (population) or 1 (sample).
 
 Bound, derived
 --------------
-X = sum |x_j|, Q = sum (x_j - mu)**2, mu the exact mean, D the bound of the computed mean m^ (see
-`means`), h the depth, u the accumulator's roundoff, d = (1 + division)(1 + u)**2 - 1 for the last
-division. Every bound has n subnormal spacings for squares that underflow.
+Q = sum (x_j - mu)**2, mu the exact mean, D the bound of the computed mean m^ (see `means`),
+M = max |x_j|, h the depth, u the accumulator's roundoff, div the division's error,
+d = (1 + div)(1 + u)**2 - 1 for the last division. Squares that underflow add half a subnormal
+spacing each, and the last division its floor.
 
 * algorithm=two_pass: each x_j - m^ is rounded once, squared with one rounding and added, so the
   computed sum is sum (x_j - m^)**2 (1 + t), |t| <= gamma_(h+3), and
   sum (x_j - m^)**2 = Q + n (mu - m^)**2 <= Q + n D**2 exactly. Error: gamma_(h+3) (Q + n D**2) +
   n D**2.
-* algorithm=welford (also Chan's combine of partial means and sums M2): the M2 of a merge is
-  M2a + M2b + w (mean_b - mean_a)**2 with w = na nb / (na + nb), and the exact increments add up to
-  Q. All terms are positive and pass at most c h roundings, c = 8 covering the increment's own
-  division, products and square: gamma_(8h + 8) Q. A partial mean errs by at most
-  E = gamma_(12h + 12) max |x_j|: each level makes a convex combination, which passes errors on
-  without growth, and adds the roundings of delta, of its product with nb / n (a division, up to 4u)
-  and of the sum, below 12u max |x_j| in all. A delta is then off by at most 2E, an increment by
-  w (4 |delta| E + 4 E**2), and since sum w delta**2 = Q and sum w <= n (h + 1) over all merges,
-  Cauchy and Schwarz give 4 E sqrt(Q n (h+1)) + 4 E**2 n (h+1), times 1 + gamma.
+* algorithm=welford (also Chan's merges of partial means and sums M2, of elements or of tiles that
+  were done in two passes). A merge of na and nb elements with delta = mean_b - mean_a makes
+  mean = mean_a + delta r, r = nb / n, and M2 = M2a + M2b + w delta**2, w = na nb / n.
+
+  Mean: a convex combination of the two passes their errors on without growth. The roundings of
+  delta, of r (div and that of n) and of the product add c u r |delta|, c = 3 + div/u, and the
+  addition u M. Along a path of h merges the r |delta| add up to at most 2 M h; also, since
+  r**2 <= w nb / (n na) <= w and sum w delta**2 = Q over all merges, to at most sqrt(h Q) (Cauchy
+  and Schwarz), merges into an empty state apart, where w = 0: a path has three at most, the starts
+  of a lane, a program and the combine, each with r |delta| <= M. A tile in two passes has h' of the
+  h additions and a division, (c + 1) u M. So E = u ((h + c + 1) M + c min(2 M h, sqrt(h Q) + 3 M)),
+  times 1 + gamma_(3 c h) for delta being that of means with errors, and half a spacing a product.
+  This is the mean's bound as well: partial means may be far larger than sum |x_j| / n.
+
+  M2: all terms are positive; two additions a level and at most c + 4 roundings of an increment:
+  gamma_(2h + c + 4) Q. A delta is off by at most 2 E, an increment by w (4 |delta| E + 4 E**2), or
+  by less in Welford's form delta (x - mean) for a single element. With W >= sum w, Cauchy and
+  Schwarz give 4 E sqrt(Q W) + 4 E**2 W, times 1 + gamma. Subtrees of one level are disjoint and
+  w <= n / 4, hence W = n h / 4; and w <= min(na, nb), which any element is among at most log2 n
+  times, hence W = n log2(n) / 2.
 * algorithm=moments: mean of squares minus squared mean: gamma_(h+2) sum x**2 / n for the first,
-  2 |mu| D + D**2 + u (|mu| + D)**2 for the second, u for the difference, times n / (n - c). It may
-  come out negative.
+  2 |mu| D + D**2 + u (|mu| + D)**2 for the second, u for the difference, times
+  n / (n - correction). It may come out negative.
 
 Under range=naive nothing is promised where sum |x_j| or sum x_j**2 (moments) or Q reaches the
 overflow threshold.
@@ -33,13 +45,14 @@ overflow threshold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from assay.oracles.bounds import gamma
+from assay.oracles.bounds import compounded, gamma
 from assay.oracles.enclosure import Enclosure, column, from_fractions
 from assay.oracles.exact import exact_sum, exact_sum_of_squares
 from assay.oracles.formats import Float64, Format
@@ -57,7 +70,14 @@ from assay.oracles.operation import (
     SpecialValue,
 )
 from assay.oracles.operations.means import mean_before
-from assay.oracles.operations.sums import INF, NAN, RANGE, special_sum, sum_before
+from assay.oracles.operations.sums import (
+    INF,
+    NAN,
+    RANGE,
+    flush_error,
+    special_sum,
+    sum_before,
+)
 from assay.oracles.rows import facts, only, sum_of_magnitudes
 
 
@@ -126,6 +146,25 @@ def counted(
     return [mean, sum(((v - mean) ** 2 * k for v, k in pairs), wide.mpf(0)) / free]
 
 
+def _deviations(x: Any, variance: Enclosure, free: int) -> Float64:
+    """An upper bound of sum_j (x_j - mean)**2, from the variance where there is one."""
+    if free > 0:
+        return np.where(variance.finite, variance.magnitude(), 0.0) * free
+    return np.zeros((int(x.shape[0]), 1))
+
+
+def _merged_mean_error(x: Any, q: Float64, n: int, claim: Claim) -> Float64:
+    """E, for means that are merged; q: Q."""
+    found, u, h = facts(x), claim.u, claim.depth
+    size = np.maximum(np.abs(found.largest), np.abs(found.smallest))[:, None]
+    c = 3.0 + claim.arithmetic.division / u
+    moved = np.minimum(2.0 * size * h, np.sqrt(h * q) + 3.0 * size)
+    spacings = (h + 2.0) * claim.arithmetic.accumulator.smallest_subnormal
+    spacings += claim.arithmetic.division_floor
+    off = u * ((h + c + 1.0) * size + c * moved) + spacings
+    return np.asarray(off * (1.0 + gamma(3.0 * c * (h + 1.0), u)))
+
+
 def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -> Float64:
     x = inputs["x"]
     rows, n = int(x.shape[0]), int(x.shape[1])
@@ -137,36 +176,40 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     acc, u = claim.arithmetic.accumulator, claim.u
     mu = np.where(mean.finite, mean.magnitude(), 0.0)
     total = np.where(mean.finite, sum_of_magnitudes(x), 0.0)
-    d = (1.0 + claim.arithmetic.division) * (1.0 + u) ** 2 - 1.0
+    d = compounded(claim.arithmetic.division, u, u)
     with np.errstate(over="ignore", invalid="ignore"):
-        sum_error = sum_before(mu * n, total, claim)
-        mean_error = mean_before(sum_error, mu, n, claim)
+        algorithm = claim.policies["algorithm"]
+        q = np.where(mean.finite, _deviations(x, variance, n - correction), 0.0)
+        if algorithm == "welford":
+            mean_error = _merged_mean_error(x, q, n, claim)
+        else:
+            mean_error = mean_before(sum_before(mu * n, total, claim), mu, n, claim)
         result[:, :1] = np.where(mean.finite, mean_error, 0.0)
         if n <= correction:
             return result
-        q = np.where(variance.finite, variance.magnitude(), 0.0) * (n - correction)
-        spacings = n * acc.smallest_subnormal + claim.atomics * claim.arithmetic.atomic_flush
-        largest = np.where(mean.finite, np.abs(facts(x).largest)[:, None], 0.0)
-        largest = np.maximum(largest, np.where(mean.finite, np.abs(facts(x).smallest)[:, None], 0))
-        algorithm = claim.policies["algorithm"]
         squares = q + n * mu * mu
+        lost = n * acc.smallest_subnormal
         if algorithm == "two_pass":
             shifted = n * mean_error**2
-            error = claim.gamma(3.0) * (q + shifted) + shifted
+            sums = q + shifted
+            error = claim.sum_error(sums, sums, products=True, extra=2.0) + shifted
         elif algorithm == "welford":
             h = claim.depth
-            off = gamma(12 * h + 12, u) * largest
-            merges = n * (h + 1)
-            grown = 1.0 + gamma(8 * h + 8, u)
-            error = gamma(8 * h + 8, u) * q
-            error = error + (4.0 * off * np.sqrt(q * merges) + 4.0 * off * off * merges) * grown
+            merges = n * min(h / 4.0, math.log2(n) / 2.0)
+            growth = gamma(2 * h + 7.0 + claim.arithmetic.division / u, u)
+            moved = 4.0 * mean_error * np.sqrt(q * merges) + 4.0 * mean_error**2 * merges
+            error = growth * q + moved * (1.0 + growth)
+            lost += merges * acc.smallest_subnormal
         else:
-            first = claim.gamma(2.0 + claim.arithmetic.division / u) * squares
+            extra = 1.0 + claim.arithmetic.division / u
+            first = claim.sum_error(squares, squares, products=True, extra=extra)
             second = n * (2.0 * mu * mean_error + mean_error**2 + u * (mu + mean_error) ** 2)
             error = (first + second) * (1.0 + u) + u * q
-        error = error + spacings
+            lost += n * (claim.arithmetic.division_floor + acc.smallest_subnormal)
+        grown = 1.0 + claim.relative_sum_error(products=True, extra=2.0)
+        error = error + (lost * grown + flush_error(claim)) * (1.0 + d)
         limit = error / (n - correction) * (1.0 + d) + q / (n - correction) * d
-        limit = limit + acc.smallest_subnormal
+        limit = limit + claim.arithmetic.division_floor + acc.smallest_subnormal
         if claim.policies["range"] == "naive":
             reached = squares if algorithm == "moments" else q
             limit = np.where(reached + error >= 2.0 * 2.0**acc.emax, NAN, limit)

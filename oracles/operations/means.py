@@ -8,8 +8,9 @@ Bound, derived
 --------------
 The sum errs by at most E (see `sums`). It is divided by n, or multiplied by a reciprocal of n: one
 division and two roundings in all, n itself rounded to the accumulator included, so
-|y^ - y| <= (E / n) (1 + d) + |y| d with d = (1 + division)(1 + u)**2 - 1. The quotient may be
-subnormal: one spacing more.
+|y^ - y| <= (E / n) (1 + d) + |y| d with d = (1 + division)(1 + u)**2 - 1. The result may be
+subnormal: the floor of a division and a spacing of a product more. (A reciprocal of n is
+normal: n is below 2**126.)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from assay.oracles.bounds import compounded
 from assay.oracles.enclosure import Enclosure, column, from_fractions
 from assay.oracles.exact import exact_sum
 from assay.oracles.formats import Float64, Format
@@ -74,8 +76,9 @@ def counted(
 def mean_before(total_error: Float64, mean: Float64, n: int, claim: Claim) -> Float64:
     """Bound of the mean from that of its sum; mean: magnitude of the exact one."""
     arithmetic = claim.arithmetic
-    d = (1.0 + arithmetic.division) * (1.0 + arithmetic.u) ** 2 - 1.0
-    return total_error / n * (1.0 + d) + mean * d + arithmetic.accumulator.smallest_subnormal
+    d = compounded(arithmetic.division, arithmetic.u, arithmetic.u)
+    floor = arithmetic.division_floor + arithmetic.accumulator.smallest_subnormal
+    return np.asarray(total_error / n * (1.0 + d) + mean * d + floor)
 
 
 def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -> Float64:

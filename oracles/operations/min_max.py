@@ -7,7 +7,8 @@ lo and hi are exact. Each difference is rounded once, so the quotient is
 y (1 + a) / (1 + b) (1 + d), |a|, |b| <= u, d the division. A kernel that multiplies by a
 reciprocal rounds once more: relative error at most (1 + u)**2 (1 + division) / (1 - u) - 1. A
 difference is a multiple of the smallest subnormal and never underflows; the quotient may: two
-spacings.
+spacings. The reciprocal itself loses digits where hi - lo is above 2**126 and overflows where it is
+below 2**-128: a kernel that promises this bound divides there, or scales first.
 
 Under range=naive nothing is promised where hi - lo reaches the overflow threshold of the
 accumulator. Under range=scaled both are halved first, which costs an element below the normal range
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from assay.oracles.bounds import compounded, gamma
 from assay.oracles.double_double import QUOTIENT_ERROR, divide, two_sum
 from assay.oracles.enclosure import Enclosure, with_relative_error
 from assay.oracles.formats import Float64, Format, exponent
@@ -38,7 +40,7 @@ from assay.oracles.operation import (
     SpecialValue,
 )
 from assay.oracles.operations.extremes import INF, NAN
-from assay.oracles.rows import facts
+from assay.oracles.rows import facts, on_host
 
 # Below, the quotient's pair may lose what underflows on the way: a few 2**-1074 over hi - lo.
 _TAILS_KEPT = 2.0**-900
@@ -52,7 +54,7 @@ def _constant_value(policies: Policies) -> float:
 def enclose(
     inputs: Inputs, params: Params, policies: Policies, out_format: Format, level: Level = "fast"
 ) -> Enclosure:
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     if x.size == 0:
         return Enclosure(np.zeros_like(x), np.zeros_like(x), np.zeros_like(x))
     found = facts(x)
@@ -116,11 +118,11 @@ def counted(
 def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -> Float64:
     arithmetic, u = claim.arithmetic, claim.u
     acc = arithmetic.accumulator
-    relative = (1.0 + u) ** 2 * (1.0 + arithmetic.division) / (1.0 - u) - 1.0
+    relative = compounded(u, u, arithmetic.division, gamma(1.0, u))
     size = np.where(exact.finite, exact.magnitude(), 0.0)
     result = np.where(size > 0.0, size * relative + 2.0 * acc.smallest_subnormal, 0.0)
     if claim.policies["range"] == "naive":
-        found = facts(np.asarray(inputs["x"], dtype=np.float64))
+        found = facts(on_host(inputs["x"]))
         with np.errstate(invalid="ignore", over="ignore"):
             width = (found.largest - found.smallest)[:, None] * (1.0 + u)
         reached = found.finite[:, None] & (width >= 2.0 * 2.0**acc.emax)
@@ -131,7 +133,7 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
 
 def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:
     """(|x| + (1 - y) |lo| + y |hi|) / (y (hi - lo)): x, lo and hi moved by one relative change."""
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     if x.size == 0:
         return np.zeros_like(x)
     found = facts(x)

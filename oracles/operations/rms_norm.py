@@ -11,8 +11,8 @@ u is the accumulator's roundoff; every step is relative.
 * Sum of squares: (1 + d)**2 from h, then gamma_(H+1) for squares and H additions, all terms
   positive.
 * Mean: one division. Plus eps: eps is passed in float32, u, and the addition rounds, u.
-  v^ = v (1 + b) with 1 + b the product of all of these. Squares and mean may be subnormal: an
-  absolute error, taken relative to v.
+  v^ = v (1 + b) with 1 + b the product of all of these. Squares and mean may be subnormal, and
+  atomics flush: an absolute error, taken relative to v.
 * 1/sqrt: (1 - b)**(-1/2), times the rsqrt instruction's own error.
 * Two products, u each; each may be subnormal.
 
@@ -21,19 +21,23 @@ by the weight. The oracle rounds likewise; where the kernel's accumulated error 
 rounding go the other way, the bound allows both neighbours.
 
 Under range=scaled h is divided by a scale first, one division more in h, and eps by its square.
+The ratio may be subnormal: the floor of a division, times a reciprocal root of at most sqrt(n).
 
-Under range=naive: where the squares may overflow, the result may be anything between 0 and 2y, and
-where x + residual overflows or v falls below the smallest argument of rsqrt, nothing is promised.
+Under range=naive: where the squares may overflow, the result may be anything between 0 and 2y, or,
+compensated, NaN; where x + residual overflows or v falls below the smallest argument of rsqrt,
+nothing is promised.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from assay.oracles.bounds import compounded
 from assay.oracles.double_double import PRODUCT_ERROR, multiply, two_product, two_sum
 from assay.oracles.enclosure import Enclosure, exactly, with_relative_error
 from assay.oracles.exact import exact_dot, exact_sum_of_squares
@@ -51,6 +55,7 @@ from assay.oracles.operation import (
     Policy,
     SpecialValue,
 )
+from assay.oracles.rows import on_host
 
 # Two double-double products and the rounding of the reciprocal root to a pair.
 _RELATIVE_ERROR = 2 * PRODUCT_ERROR + 2.0**-104
@@ -58,11 +63,11 @@ _RELATIVE_ERROR = 2 * PRODUCT_ERROR + 2.0**-104
 
 def _summed(inputs: Inputs, policies: Policies, out_format: Format) -> tuple[Float64, Float64]:
     """h as an exact pair."""
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     residual = inputs.get("residual")
     if residual is None:
         return x, np.zeros_like(x)
-    residual = np.asarray(residual, dtype=np.float64)
+    residual = on_host(residual)
     with np.errstate(invalid="ignore", over="ignore"):
         high, low = two_sum(x, residual)
     low = np.where(np.isfinite(high), low, 0.0)
@@ -114,8 +119,8 @@ def _as_float(value: Fraction) -> float:
 def _weight(inputs: Inputs) -> Float64:
     x = inputs["x"]
     weight = inputs.get("weight")
-    given = np.ones(x.shape[1]) if weight is None else np.asarray(weight, dtype=np.float64)
-    return np.broadcast_to(given, x.shape)
+    given = np.ones(x.shape[1]) if weight is None else on_host(weight)
+    return np.broadcast_to(given, tuple(x.shape))
 
 
 def enclose(
@@ -209,20 +214,29 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     added = u if "residual" in inputs and policies["residual"] == "exact" else 0.0
     if not naive:
         # h is divided by a scale, and eps by its square.
-        added += arithmetic.division
+        added = compounded(added, arithmetic.division)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        squares = (1.0 + added) ** 2 * (1.0 + claim.relative_sum_error(products=True))
-        b: Float64 | float = squares * (1.0 + arithmetic.division) * (1.0 + u) ** 2 - 1.0
+        division = arithmetic.division
+        squares = compounded(added, added, claim.relative_sum_error(products=True))
+        b: Float64 | float = compounded(squares, division, u, u)
         if not naive:
-            b = (1.0 + b) * (1.0 + arithmetic.division) * (1.0 + u) - 1.0
+            b = compounded(b, division, u)
         if naive:
-            # n squares and the mean, each off by at most half a subnormal spacing, and eps.
-            b = b + np.where(v > 0.0, 2.0 * acc.smallest_subnormal / v, 0.0)
+            # The mean of n squares, each off by at most a subnormal spacing (its error may be kept
+            # and be lost too), what the sum flushes, and the division.
+            off = acc.smallest_subnormal
+            off += claim.atomics * arithmetic.atomic_flush / n + arithmetic.division_floor
+            b = b + np.where(v > 0.0, off * (1.0 + b) / v, 0.0)
         b = np.broadcast_to(b, v.shape)
-        root = np.where(b < 1.0, 1.0 / np.sqrt(1.0 - np.minimum(b, 1.0)), np.inf)
-        relative = (1.0 + added) * root * (1.0 + arithmetic.rsqrt) * (1.0 + u) - 1.0
+        # A factor of 1 / sqrt(1 - b); what it is above 1.
+        root = np.where(b < 1.0, np.expm1(-0.5 * np.log1p(-np.minimum(b, 1.0))), np.inf)
+        relative = compounded(added, root, arithmetic.rsqrt, u)
         norm = np.abs(t) + np.abs(tt)
         spacing = acc.smallest_subnormal
+        if not naive:
+            # The largest ratio is 1, so that their mean square is at least 1 / n; a little more for
+            # the roundings of the root itself.
+            spacing += 2.0 * math.sqrt(n) * arithmetic.division_floor
         if policies["cast"] == "before_weight":
             off = norm * relative + spacing
             above = round_nearest(norm + off, out_format)
@@ -236,13 +250,16 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
             )
             result = weight * (above - below + floor) + weight * stored * u + spacing
         else:
-            relative = (1.0 + relative) * (1.0 + u) - 1.0
-            result = norm * weight * relative + (weight + 1.0) * spacing
+            relative = compounded(relative, u)
+            result = norm * weight * relative + weight * spacing + acc.smallest_subnormal
         unjudged = np.zeros_like(finite_rows)
         if naive:
             mean_up = v * (1.0 + b)
             overflow = mean_up * n >= 2.0 * 2.0**acc.emax
             result = np.where(overflow, np.maximum(result, exact.magnitude()), result)
+            if claim.compensated:
+                # TwoSum takes an infinity from itself.
+                result = np.where(overflow, np.nan, result)
             tiny = v * (1.0 - b) <= arithmetic.rsqrt_smallest_argument
             lost = (np.abs(h) * (1.0 + 2.0 * u) >= 2.0 * 2.0**acc.emax).any(axis=1, keepdims=True)
             result = np.where(tiny | lost, np.nan, result)
@@ -271,12 +288,13 @@ def counted(
 def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:
     """1 + r_i (1 - c_i) + sum_(j != i) r_j c_j with c_i = h_i**2 / sum_j (h_j**2 + eps).
 
-    The 1 is the weight's, if there is one; r_j = (|x_j| + |residual_j|) / |h_j| is how x + residual amplifies.
+    The 1 is the weight's, if there is one; r_j = (|x_j| + |residual_j|) / |h_j| is how x + residual
+    amplifies.
     """
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     if x.size == 0:
         return np.zeros(x.shape)
-    residual = np.asarray(inputs.get("residual", 0.0), dtype=np.float64)
+    residual = on_host(inputs["residual"]) if "residual" in inputs else np.zeros(())
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         h = x + residual
         moved = np.abs(x) + np.abs(residual)

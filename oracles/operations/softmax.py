@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from assay.oracles.arrays import arrays_of
+from assay.oracles.bounds import compounded
 from assay.oracles.certified_exp import (
     CUT,
     CUT_FINE,
@@ -47,7 +49,7 @@ from assay.oracles.operation import (
     SpecialValue,
     relative,
 )
-from assay.oracles.rows import facts
+from assay.oracles.rows import facts, on_host, only
 
 NAN, INF = float("nan"), float("inf")
 
@@ -63,11 +65,11 @@ def _masked_value(policies: Policies) -> float:
 def enclose(
     inputs: Inputs, params: Params, policies: Policies, out_format: Format, level: Level = "fast"
 ) -> Enclosure:
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     center, tail, radius = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
     if x.size == 0:
         return Enclosure(center, tail, radius)
-    found = facts(x)
+    found = facts(inputs["x"])
     kinds = Kinds.of(found, x.shape[1])
     center[kinds.nan | kinds.infinite] = NAN
     center[kinds.masked] = _masked_value(policies)
@@ -75,7 +77,7 @@ def enclose(
     if not plain.any():
         return Enclosure(center, tail, radius)
     fine = level != "fast" or out_format is FP64
-    exact = _quotients(x[plain], found.largest[plain], fine)
+    exact = _quotients(only(inputs["x"], plain), x[plain], found.largest[plain], fine)
     for target, source in (
         (center, exact.center), (tail, exact.tail), (radius, exact.radius)
     ):  # fmt: skip
@@ -92,11 +94,11 @@ def enclose(
     return Enclosure(center, tail, radius)
 
 
-def _quotients(x: Float64, maxima: Float64, fine: bool) -> Enclosure:
-    """Enclosure of softmax for rows with a finite maximum."""
+def _quotients(stored: Any, x: Float64, maxima: Float64, fine: bool) -> Enclosure:
+    """Enclosure of softmax for rows with a finite maximum, as they are stored and as float64."""
     error = EXP_ERROR_FINE if fine else EXP_ERROR
     cut_term = CUT_TERM_FINE if fine else CUT_TERM
-    high, low = exp_elements(x, maxima, fine=fine)
+    high, low = exp_elements(stored, maxima, fine=fine)
     sums = [h + l for h, l in zip(exact_sum(high), exact_sum(low), strict=True)]
     with np.errstate(invalid="ignore", over="ignore"):
         far = (x - maxima[:, None]) < (CUT_FINE if fine else CUT)
@@ -104,14 +106,9 @@ def _quotients(x: Float64, maxima: Float64, fine: bool) -> Enclosure:
     cut = (far & ~vanished).sum(axis=1)
     totals = from_fractions(sums)
     off = [sum_error(s, int(k), error, cut_term) for s, k in zip(sums, cut, strict=True)]
-    head, rest = quick_two_sum(high, low)
-    shape = high.shape
-    h, l = divide(
-        head,
-        rest,
-        np.broadcast_to(totals.center[:, None], shape),
-        np.broadcast_to(totals.tail[:, None], shape),
-    )
+    arrays = arrays_of(high)
+    divisor, divisor_tail = (arrays.constant(p[:, None]) for p in (totals.center, totals.tail))
+    h, l = map(arrays.host, divide(*quick_two_sum(high, low), divisor, divisor_tail))
     relative_error = error + np.array(off)[:, None] * (1.0 + 2.0**-40) + 2.0 * QUOTIENT_ERROR
     found = with_relative_error(h, l, 1.0)
     radius = np.abs(h) * relative_error * (1.0 + 2.0**-40) + np.abs(l) * 2.0**-52 + 2.0**-1074
@@ -149,7 +146,7 @@ def counted(
 
 
 def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -> Float64:
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     if x.size == 0:
         return np.zeros_like(x)
     arithmetic = claim.arithmetic
@@ -165,10 +162,12 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     s = sum_growth(distance, x.shape[1], claim)
     floor = arithmetic.exp_floor * (claim.rescales + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        lost = np.where(s < 1.0, 1.0 / (1.0 - s), np.inf)
-        relative_error = (1.0 + a) * (1.0 + arithmetic.division) * lost - 1.0
+        # A factor of 1 / (1 - s); what it is above 1.
+        lost = np.where(s < 1.0, s / (1.0 - s), np.inf)
+        relative_error = compounded(a, arithmetic.division, lost)
         # The quotient itself may be subnormal: two more spacings.
-        absolute = 2.0 * floor * (1.0 + arithmetic.division) * lost
+        absolute = 2.0 * floor * (1.0 + element_error(np.zeros(()), claim)) * (1.0 + lost)
+        absolute = absolute * (1.0 + arithmetic.division)
         result = np.where(p > 0.0, p * relative_error, 0.0) + absolute
     # exp(-inf) is zero, and zero divided by the sum is zero.
     return np.where(np.isneginf(x), 0.0, result)
@@ -176,7 +175,7 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
 
 def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:
     """(1 - p_i) |x_i| + sum_(j != i) p_j |x_j|; no division, the change is relative by itself."""
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     p = np.where(exact.finite, exact.center, 0.0)
     with np.errstate(invalid="ignore"):
         weighted = np.where(p > 0.0, p * np.abs(x), 0.0)

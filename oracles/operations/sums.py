@@ -7,8 +7,8 @@ Whatever the order, the computed sum is sum x_j (1 + t_j) with |t_j| <= gamma_h,
 the longest path (Higham, Accuracy and Stability, sec. 4.2), so the error is at most
 gamma_h * sum |x_j|: relative to the result, gamma_h times the condition number. Additions never
 underflow: the sum of two floats is a multiple of the smaller one's last place. float32 atomics
-flush subnormals, an absolute error for each of them. With compensated additions: see
-`Claim.sum_error`.
+flush subnormals, an absolute error for each of them, which the additions after it pass on. With
+compensated additions: see `Claim.sum_error`.
 
 Under range=naive a partial sum may overflow where sum |x_j| reaches the overflow threshold of the
 accumulator, and then infinity minus infinity is NaN: nothing is promised there.
@@ -83,6 +83,14 @@ def counted(
     return [sum((ctx.mpf(v) * k for v, k in zip(values, counts, strict=True)), ctx.mpf(0))]
 
 
+def flush_error(claim: Claim) -> float:
+    """What the atomic additions of a sum lose by flushing, absolute."""
+    if not claim.atomics:
+        return 0.0
+    flushed = claim.atomics * claim.arithmetic.atomic_flush
+    return flushed * (1.0 + claim.relative_sum_error()) if flushed else 0.0
+
+
 def sum_before(
     magnitude: Float64, total: Float64, claim: Claim, *, products: bool = False
 ) -> Float64:
@@ -93,7 +101,7 @@ def sum_before(
     acc = claim.arithmetic.accumulator
     with np.errstate(over="ignore", invalid="ignore"):
         error = claim.sum_error(magnitude, total, products=products)
-        error = error + claim.atomics * claim.arithmetic.atomic_flush
+        error = error + flush_error(claim)
         if claim.policies.get("range") == "naive":
             reached = (total + error) >= 2.0 * 2.0**acc.emax
             error = np.where(reached, NAN, error)

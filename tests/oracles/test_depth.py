@@ -397,7 +397,7 @@ def test_orders_count_what_they_say():
     ), "the tile counts, not the row: the padding is added too"
     assert one.atomics(300, config) == 0, "no atomics"
     assert [Sequential().depth(n, {}, "float32", platform()) for n in (0, 1, 2, 9)] == [0, 0, 1, 8]
-    assert Sequential().atomics(9, {}) == 8, "each addition could be an atomic one"
+    assert Sequential().atomics(9, {}) == 9, "each element could be added by an atomic"
     for each in (order, one, Sequential()):
         assert each.describe(), f"{each} describes its claim"
 
