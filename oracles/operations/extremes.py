@@ -32,7 +32,7 @@ from assay.oracles.operation import (
     Policy,
     SpecialValue,
 )
-from assay.oracles.rows import facts
+from assay.oracles.rows import facts, on_host
 
 NAN, INF = float("nan"), float("inf")
 
@@ -115,7 +115,7 @@ def _condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Polic
 def enclose_index(
     inputs: Inputs, params: Params, policies: Policies, out_format: Format, level: Level = "fast"
 ) -> Enclosure:
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     if x.shape[1] == 0:
         return exactly(np.full((x.shape[0], 1), NAN))
     nan = np.isnan(x)
@@ -152,7 +152,7 @@ def reference_index(
 
 def accepts_index(inputs: Inputs, out: Float64, exact: Enclosure, policies: Policies) -> Mask:
     """Any index of an element equal to the largest, under ties=any."""
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     if policies["ties"] == "first" or x.shape[1] == 0:
         return np.zeros(out.shape, dtype=bool)
     valid = (out >= 0) & (out < x.shape[1]) & (out == np.floor(out)) & exact.finite
@@ -167,7 +167,7 @@ def _condition_index(
     inputs: Inputs, exact: Enclosure, params: Params, policies: Policies
 ) -> Float64:
     """0 where one element is largest; infinite for a tie, which any change breaks."""
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     if x.shape[1] == 0:
         return np.zeros(exact.shape)
     ties = (x == np.max(x, axis=1, keepdims=True)).sum(axis=1, keepdims=True)

@@ -40,7 +40,7 @@ from assay.oracles.operation import (
     SpecialValue,
     relative,
 )
-from assay.oracles.rows import facts
+from assay.oracles.rows import facts, on_host, only
 
 NAN, INF = float("nan"), float("inf")
 
@@ -52,11 +52,11 @@ def _masked_value(policies: Policies) -> float:
 def enclose(
     inputs: Inputs, params: Params, policies: Policies, out_format: Format, level: Level = "fast"
 ) -> Enclosure:
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     center, tail, radius = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
     if x.size == 0:
         return Enclosure(center, tail, radius)
-    found = facts(x)
+    found = facts(inputs["x"])
     kinds = Kinds.of(found, x.shape[1])
     center[kinds.nan | kinds.infinite] = NAN
     center[kinds.masked] = _masked_value(policies)
@@ -64,7 +64,7 @@ def enclose(
     if not plain.any():
         return Enclosure(center, tail, radius)
     rows, maxima = x[plain], found.largest[plain]
-    logs = log_sums(rows, maxima, fine=level != "fast")
+    logs = log_sums(only(inputs["x"], plain), maxima, fine=level != "fast")
     high, low, error = (
         np.array([[getattr(s, name)] for s in logs]) for name in ("high", "low", "error")
     )
@@ -122,7 +122,7 @@ def counted(
 
 
 def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -> Float64:
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     result = np.zeros(x.shape)
     if x.size == 0:
         return result
@@ -148,7 +148,7 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
 
 def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:
     """((1 - p_i) |x_i| + sum_(j != i) p_j |x_j|) / |y_i|."""
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     with np.errstate(invalid="ignore"):
         p = np.where(np.isfinite(exact.center), np.exp(exact.center), 0.0)
         weighted = np.where(p > 0.0, p * np.abs(x), 0.0)

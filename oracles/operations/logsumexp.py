@@ -38,7 +38,7 @@ from assay.oracles.operation import (
     SpecialValue,
     relative,
 )
-from assay.oracles.rows import facts, only
+from assay.oracles.rows import facts, on_host, only
 
 NAN, INF = float("nan"), float("inf")
 
@@ -129,7 +129,7 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
 
 def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:
     """sum_j p_j |x_j| / |y|."""
-    x = np.asarray(inputs["x"], dtype=np.float64)
+    x = on_host(inputs["x"])
     with np.errstate(invalid="ignore", over="ignore"):
         weight = np.exp(np.where(exact.finite, x - exact.center, -INF))
         moved = np.where(weight > 0.0, weight * np.abs(x), 0.0).sum(axis=1, keepdims=True)
