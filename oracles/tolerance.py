@@ -45,7 +45,7 @@ INTERPRETER = Platform("interpreter", "Triton's interpreter", "", "3.6", "", "")
 class Tolerance:
     """|out - reference| <= atol + rtol * |reference| for one output, for each element of it.
 
-    n: elements reduced. rows: rows (whole arrays: cases) judged at once.
+    n: elements reduced. rows: rows judged at once (whole arrays: cases; products: cells).
     false_alarm: the probability that a right kernel fails any of `checks` tests of so many rows.
     ulps: largest error in ulps of the output where the error is relative to |y|, else infinite.
     relative: the error relative to the operation's `measure` (see `claimed_error.MEASURES`),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from assay.oracles.claimed_error import COLUMNS, WORDS, ClaimedError, Claims
+from assay.oracles.claimed_error import WORDS, ClaimedError, Claims
 from assay.oracles.depth import Sequential
 from assay.oracles.family_scale import COUPLED, EQUAL, SAMPLE, SEEDS
 from assay.oracles.formats import format_named
@@ -143,7 +143,10 @@ def _each(r: Request) -> str:
             f"{r.rows:,} row(s) x {r.checks:,} check(s) (Bonferroni)."
         )
     if r.output.shape == "cell":
-        return f"It holds for one cell; count the cells of a product beyond {COLUMNS} as rows."
+        return (
+            f"It holds for each of {r.rows:,} cell(s): rows counts the cells of a product; the "
+            f"false alarm is divided by {r.results:,} (Bonferroni)."
+        )
     return (
         f"It holds for one result; the false alarm is divided by {r.results:,} result(s) "
         "(Bonferroni)."
