@@ -70,7 +70,10 @@ class Judgement:
     @property
     def ulps(self) -> Float64:
         """Error in ulps of the output format, over the finite results."""
-        return np.where(np.isfinite(self.error), self.error / self.exact.ulp(self.format), np.inf)
+        # An index or a count that should be 0 has float64's smallest number for an ulp.
+        with np.errstate(over="ignore"):
+            ulps = self.error / self.exact.ulp(self.format)
+        return np.where(np.isfinite(self.error), ulps, np.inf)
 
     def worst(self, among: Mask | None = None) -> tuple[int, int] | None:
         """Index of the largest share of the allowed error, None for an empty result."""

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import triton
 import triton.language as tl
 
 from assay.kernels.arguments import MAX_ROW
+from assay.kernels.faults.planted import Mistaken
 from assay.kernels.record import Fault, Kernel
 from assay.kernels.rms_norm import configs, launch
 from assay.oracles.depth import Tile
@@ -66,16 +66,6 @@ def _rms_norm_kernel(
     tl.store(out_ptr + row * out_row_stride + cols, out.to(out_ptr.dtype.element_ty), mask=mask)
 
 
-class _With:
-    """The kernel with one mistake compiled in."""
-
-    def __init__(self, mistake: str) -> None:
-        self.mistake = mistake
-
-    def __getitem__(self, grid: Any) -> Any:
-        return partial(_rms_norm_kernel[grid], MISTAKE=self.mistake)
-
-
 def _fault(
     mistake: str,
     pitfall: str,
@@ -92,7 +82,7 @@ def _fault(
     kernel = Kernel(
         name=f"rms_norm.{name or mistake}",
         operation="rms_norm",
-        function=partial(launch, _With(mistake), cast=cast),
+        function=partial(launch, Mistaken(_rms_norm_kernel, mistake), cast=cast),
         dtypes=dtypes,
         order=Tile("BLOCK_N"),
         deterministic=True,

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import triton
 import triton.language as tl
 
 from assay.kernels.arguments import MAX_ROW
+from assay.kernels.faults.planted import Mistaken
 from assay.kernels.record import Fault, Kernel
 from assay.kernels.row_tiles import configs
 from assay.kernels.softmax import launch
@@ -64,21 +64,11 @@ def _softmax_kernel(
         tl.store(out_ptr + out_offsets, out.to(out_ptr.dtype.element_ty), mask=mask)
 
 
-class _With:
-    """The kernel with one mistake compiled in."""
-
-    def __init__(self, mistake: str) -> None:
-        self.mistake = mistake
-
-    def __getitem__(self, grid: Any) -> Any:
-        return partial(_softmax_kernel[grid], MISTAKE=self.mistake)
-
-
 def _kernel(mistake: str, *, name: str | None = None, masked_row: str = "nan") -> Kernel:
     return Kernel(
         name=f"softmax.{name or mistake}",
         operation="softmax",
-        function=partial(launch, _With(mistake)),
+        function=partial(launch, Mistaken(_softmax_kernel, mistake)),
         order=Tile("BLOCK_N"),
         deterministic=True,
         policies={"masked_row": masked_row},

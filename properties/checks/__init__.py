@@ -18,6 +18,7 @@ import numpy as np
 
 from assay.kernels import device
 from assay.kernels.record import Kernel
+from assay.oracles.formats import Float64
 from assay.oracles.platform import Platform
 from assay.properties.case import Problem
 from assay.properties.judge import Judgement, Verdict, element_text, judge
@@ -149,12 +150,13 @@ class Bench:
         first: Judgement,
         second: Judgement,
         *,
-        factor: float = 1.0,
+        factor: float | Float64 = 1.0,
         columns: Any = None,
     ) -> Verdict:
         """Two results that estimate the same quantity differ by no more than both bounds allow.
 
-        factor: the second result is first multiplied by it (a power of two, or -1).
+        factor: the second result is first multiplied by it (a power of two, or -1), or by one
+            factor for each of its columns.
         columns: which columns of the second result correspond to the first's.
         """
         a, b, limit_b = first.values, second.values * factor, second.allowed * abs(factor)

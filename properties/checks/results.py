@@ -36,14 +36,30 @@ def check_special_values(bench: Bench, problem: Problem) -> Verdict:
     return bench.passed(found)
 
 
-@check("softmax lies in [0, 1]", operations=("softmax",))
+@check(
+    "softmax and min_max lie in [0, 1], and a variance is not negative",
+    operations=("mean_variance", "min_max", "softmax"),
+)
 def check_range(bench: Bench, problem: Problem) -> Verdict:
     found = bench.judge(problem, bench.run(problem))
-    out = found.values
-    outside = found.exact.finite & ~((out >= 0.0) & (out <= 1.0))
+    out, name = found.values, problem.operation.name
+    low, high = np.zeros(1), np.ones(out.shape)
+    if name == "mean_variance":
+        if bench.kernel.policies["algorithm"] == "moments":
+            raise Inapplicable("a difference of moments may come out negative")
+        low, high = np.array([-np.inf, 0.0]), np.full(out.shape, np.inf)
+    elif name == "min_max":
+        # Nothing is below lo, so that no numerator is negative; hi over hi may round.
+        high = high + found.allowed
+    promised = found.exact.finite & ~np.isnan(found.allowed)
+    outside = promised & ~((out >= low) & (out <= high))
     if outside.any():
         row, column = (int(i) for i in np.argwhere(outside)[0])
-        return bench.failed("outside [0, 1]", found, (row, column))
+        return bench.failed(
+            "a negative variance" if name == "mean_variance" else "outside [0, 1]",
+            found,
+            (row, column),
+        )
     return bench.passed()
 
 
@@ -52,6 +68,7 @@ def check_row_sum(bench: Bench, problem: Problem) -> Verdict:
     found = bench.judge(problem, bench.run(problem))
     # Rows whose exact sum is 1: neither NaN nor masked to zero as a whole.
     rows = found.exact.finite.all(axis=1) & (found.exact.center > 0.0).any(axis=1)
+    rows &= ~np.isnan(found.allowed).any(axis=1)  # nothing is promised of some element
     if problem.n == 0 or not rows.any():
         raise Inapplicable("no row with a sum")
     total, limit = found.values.sum(axis=1), found.allowed.sum(axis=1)
@@ -68,7 +85,10 @@ def check_row_sum(bench: Bench, problem: Problem) -> Verdict:
     return bench.passed()
 
 
-@check("a larger input gives no smaller softmax, within the bounds", operations=("softmax",))
+@check(
+    "a larger element gives no smaller result, within the bounds",
+    operations=("log_softmax", "min_max", "softmax"),
+)
 def check_order(bench: Bench, problem: Problem) -> Verdict:
     found = bench.judge(problem, bench.run(problem))
     if problem.n < 2:
