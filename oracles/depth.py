@@ -188,6 +188,24 @@ class TwoStage(Order):
 
 
 @dataclass(frozen=True)
+class DotLoop(Order):
+    """`tl.dot` over tiles of `block` along the reduced axis, added to one accumulator.
+
+    Nothing is known of the order inside `tl.dot`, padding included: an addition for each element of
+    each tile, no atomics.
+    """
+
+    block: str = "BLOCK_K"
+
+    def depth(self, n: int, config: Mapping[str, int], dtype: str, platform: Platform) -> int:
+        block = _entry(config, self.block)
+        return math.ceil(n / block) * block
+
+    def describe(self) -> str:
+        return f"tl.dot over tiles of {self.block}"
+
+
+@dataclass(frozen=True)
 class Sequential(Order):
     """No claim at all: n - 1 additions, the depth that no order of summation exceeds.
 

@@ -88,7 +88,7 @@ OPERATIONS = (
             SpecialValue((-INF, 0.0, INF), (2.0,)),
             SpecialValue((NAN, 0.0, 1.0), (2.0,)),
             SpecialValue((-0.0, -0.0, 0.0), (0.0,)),
-            SpecialValue((1e-45, -1e-45, 0.0), (2.0,)),
+            SpecialValue((2.0**-149, -(2.0**-149), 0.0), (2.0,)),
         ),
         enclose=enclose,
         reference=reference,
