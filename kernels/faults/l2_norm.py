@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-from assay.kernels.atomic import accumulate, configs
+from assay.kernels.atomic import accumulate
+from assay.kernels.faults.planted import fault
 from assay.kernels.l2_norm import l2_norm_kernel
-from assay.kernels.record import Fault, Kernel
-from assay.oracles.depth import TileThenAtomics
 
 
 @triton.jit
@@ -87,26 +87,7 @@ def unzeroed_scratch(x: torch.Tensor, *, BLOCK: int = 1024, num_warps: int = 4) 
     return torch.sqrt(scratch[0]).to(x.dtype)
 
 
-def _fault(
-    name: str,
-    function: Callable[..., torch.Tensor],
-    pitfall: str,
-    caught_by: tuple[str, ...],
-    mistake: str,
-    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16"),
-) -> Fault:
-    kernel = Kernel(
-        name=f"l2_norm.{name}",
-        operation="l2_norm",
-        function=function,
-        dtypes=dtypes,
-        order=TileThenAtomics("BLOCK"),
-        policies={"range": "naive"},
-        configs=configs,
-        casts_on_host=True,
-    )
-    return Fault(kernel, pitfall, caught_by, "l2_norm.atomic", mistake)
-
+_fault = partial(fault, "l2_norm.atomic")
 
 FAULTS = [
     _fault(

@@ -10,18 +10,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
 
 from assay.kernels.record import Kernel
 from assay.kernels.target import adopt
+from assay.oracles.operation import operation_named
 from assay.properties.case import Case, Data, Layout, Literal, Recipe, Special, build
 from assay.properties.checks import check_named, checks, checks_for, run_check
 from assay.properties.search import investigate
 from assay.properties.values import value_text
 
-Function = Callable[..., torch.Tensor]
+Function = Callable[..., Any]
 
 
 # Right kernels, as torch computes them in float32.
@@ -49,12 +51,102 @@ def rms_norm(
     return (out if weight is None else out * weight.float()).to(x.dtype)
 
 
-RIGHT: dict[str, Function] = {"softmax": softmax, "l2_norm": l2_norm, "rms_norm": rms_norm}
-POLICIES = {"softmax": {}, "l2_norm": {"range": "naive"}, "rms_norm": {"range": "naive"}}
+def sum_(x: torch.Tensor) -> torch.Tensor:
+    return x.float().sum().to(x.dtype)
+
+
+def mean(x: torch.Tensor) -> torch.Tensor:
+    return (x.float().sum() / x.numel()).to(x.dtype)
+
+
+def l1_norm(x: torch.Tensor) -> torch.Tensor:
+    return x.float().abs().sum().to(x.dtype)
+
+
+def count_nonzero(x: torch.Tensor) -> torch.Tensor:
+    return (x != 0.0).sum()
+
+
+def logsumexp(x: torch.Tensor) -> torch.Tensor:
+    if x.numel() == 0:
+        return x.new_full((), -torch.inf)
+    top = x.float().amax()
+    top = torch.where(top.isinf(), 0.0, top)
+    return (torch.exp(x.float() - top).sum().log() + top).to(x.dtype)
+
+
+def row_sum(x: torch.Tensor) -> torch.Tensor:
+    return x.float().sum(dim=-1).to(x.dtype)
+
+
+def row_mean(x: torch.Tensor) -> torch.Tensor:
+    return (x.float().sum(dim=-1) / x.shape[-1]).to(x.dtype)
+
+
+def row_max(x: torch.Tensor) -> torch.Tensor:
+    return x.amax(dim=-1) if x.shape[-1] else x.new_full(x.shape[:-1], -torch.inf)
+
+
+def row_min(x: torch.Tensor) -> torch.Tensor:
+    return x.amin(dim=-1) if x.shape[-1] else x.new_full(x.shape[:-1], torch.inf)
+
+
+def row_argmax(x: torch.Tensor) -> torch.Tensor:
+    # Not torch.argmax, which takes any of equal elements.
+    if x.shape[-1] == 0:
+        return x.new_zeros(x.shape[:-1], dtype=torch.int64)
+    top = x.amax(dim=-1, keepdim=True)
+    found = torch.where(top.isnan(), x.isnan(), x == top)
+    columns = torch.arange(x.shape[-1], device=x.device)
+    return torch.where(found, columns, x.shape[-1]).amin(dim=-1)
+
+
+def mean_variance(x: torch.Tensor, correction: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+    h, n = x.float(), x.shape[-1]
+    m = h.sum(dim=-1) / n
+    squares = ((h - m[..., None]) ** 2).sum(dim=-1)
+    variance = squares / (n - correction) if n > correction else torch.full_like(m, torch.nan)
+    return m.to(x.dtype), variance.to(x.dtype)
+
+
+def log_softmax(x: torch.Tensor) -> torch.Tensor:
+    if x.numel() == 0:
+        return torch.empty_like(x)
+    t = x.float() - x.float().amax(dim=-1, keepdim=True)
+    return (t - torch.exp(t).sum(dim=-1, keepdim=True).log()).to(x.dtype)
+
+
+def min_max(x: torch.Tensor) -> torch.Tensor:
+    if x.numel() == 0:
+        return torch.empty_like(x)
+    h = x.float()
+    lo, hi = h.amin(dim=-1, keepdim=True), h.amax(dim=-1, keepdim=True)
+    return ((h - lo) / (hi - lo)).to(x.dtype)
+
+
+RIGHT: dict[str, Function] = {
+    "count_nonzero": count_nonzero,
+    "l1_norm": l1_norm,
+    "l2_norm": l2_norm,
+    "log_softmax": log_softmax,
+    "logsumexp": logsumexp,
+    "mean": mean,
+    "mean_variance": mean_variance,
+    "min_max": min_max,
+    "rms_norm": rms_norm,
+    "row_argmax": row_argmax,
+    "row_max": row_max,
+    "row_mean": row_mean,
+    "row_min": row_min,
+    "row_sum": row_sum,
+    "softmax": softmax,
+    "sum": sum_,
+}
 
 
 def kernel_of(function: Function, operation: str) -> Kernel:
-    return adopt(function, operation=operation, policies=POLICIES[operation])
+    has_range = any(p.name == "range" for p in operation_named(operation).policies)
+    return adopt(function, operation=operation, policies={"range": "naive"} if has_range else {})
 
 
 def tiled(function: Function, operation: str) -> Kernel:
@@ -254,6 +346,41 @@ def residual_afterwards(x: torch.Tensor, residual: torch.Tensor | None = None) -
     return rms_norm(x) if residual is None else rms_norm(x) + residual
 
 
+def after(change: Callable[[torch.Tensor], torch.Tensor], operation: str, name: str) -> Function:
+    """The right kernel of something else: of a changed x."""
+    right = RIGHT[operation]
+
+    @functools.wraps(right)
+    def wrong(x: torch.Tensor, **named: Any) -> Any:
+        return right(change(x), **named)
+
+    wrong.__name__ = name
+    return wrong
+
+
+def plus_columns(operation: str) -> Function:
+    right = RIGHT[operation]
+
+    def plus_columns(x: torch.Tensor) -> torch.Tensor:
+        return right(x) + x.shape[-1]
+
+    return plus_columns
+
+
+def plus_one(operation: str) -> Function:
+    right = RIGHT[operation]
+
+    def plus_one(x: torch.Tensor) -> torch.Tensor:
+        return right(x) + 1.0
+
+    return plus_one
+
+
+def negative_variance(x: torch.Tensor, correction: float = 0.0) -> tuple[torch.Tensor, ...]:
+    m, variance = mean_variance(x, correction)
+    return m, -variance
+
+
 @dataclass(frozen=True)
 class Pair:
     """A wrong kernel, the case on which the check must catch it, and a right one to compare."""
@@ -283,7 +410,45 @@ def rowwise(wrong: Function, check: str, x: Data, shape: tuple[int, int]) -> Pai
     return Pair(check, "softmax", wrong, case("softmax", x, shape))
 
 
+def of(wrong: Function, check: str, operation: str, x: Data, shape: tuple[int, int]) -> Pair:
+    shape = (1, shape[1]) if operation_named(operation).whole else shape
+    return Pair(check, operation, wrong, case(operation, x, shape))
+
+
+# Relations that hold for many operations, each broken in one way for all of them.
+RELATED = [
+    *(
+        of(plus_one(operation), "scaling", operation, NORMAL, (2, 5))
+        for operation in ("l1_norm", "mean", "row_max", "row_mean", "row_min", "row_sum", "sum")
+    ),
+    *(
+        of(after(torch.relu, operation, "positive_part"), "sign_flip", operation, NORMAL, (2, 5))
+        for operation in (
+            "count_nonzero", "l1_norm", "mean", "mean_variance", "row_mean", "row_sum", "sum",
+        )
+    ),
+    *(
+        of(plus_columns(operation), "zero_padding", operation, NORMAL, (2, 5))
+        for operation in (
+            "count_nonzero", "l1_norm", "log_softmax", "logsumexp", "row_argmax", "row_max",
+            "row_min", "row_sum", "sum",
+        )
+    ),
+    *(
+        of(after(torch.relu, operation, "never_below_zero"), "shift", operation, THREE, (1, 3))
+        for operation in ("log_softmax", "logsumexp", "min_max")
+    ),
+    *(
+        of(after(torch.neg, operation, "smallest_first"), "order", operation, THREE, (1, 3))
+        for operation in ("log_softmax", "min_max")
+    ),
+    of(times(-1.0, min_max), "range", "min_max", NORMAL, (2, 5)),
+    of(times(1.0 + 2.0**-10, min_max), "range", "min_max", NORMAL, (2, 5)),
+    of(negative_variance, "range", "mean_variance", NORMAL, (2, 5)),
+]  # fmt: skip
+
 PAIRS = [
+    *RELATED,
     rowwise(times(1.0 + 2.0**-10, softmax), "accuracy", NORMAL, (2, 5)),
     # The smallest arrays there are: the bound must not be infinite where the exact result is 0.
     whole(adds_one, "accuracy", rows((0.0, -0.0, 0.0)), 3),
@@ -390,8 +555,11 @@ def test_check_catches_the_wrong_kernel_and_passes_the_right_one(pair: Pair) -> 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_no_check_accuses_a_right_kernel(operation: str, dtype: str) -> None:
     kernel = kernel_of(RIGHT[operation], operation)
-    # A torch function has one configuration; no probe has a sum that float16 holds.
-    quiet = {"launch_configurations"} | ({"residual"} if dtype != "float32" else set())
+    # A torch function has one configuration; an index moves with its element; no probe has a sum
+    # that float16 holds.
+    quiet = {"launch_configurations"}
+    quiet |= {"permutation"} if operation == "row_argmax" else set()
+    quiet |= {"residual"} if dtype != "float32" else set()
     for check in checks_for(operation):
         tally = investigate(kernel, check.name, dtype, examples=3)
         assert tally.failure is None, (
