@@ -34,7 +34,7 @@ def _count_kernel(
 
 
 def _count(mistake: str, counter: torch.dtype = torch.int64) -> Any:
-    def count_nonzero(x: torch.Tensor, **config: int) -> torch.Tensor:
+    def count_nonzero(x: torch.Tensor, **config: Any) -> torch.Tensor:
         found = accumulate(
             Mistaken(_count_kernel, mistake), x, name="count_nonzero", dtype=counter, **config
         )

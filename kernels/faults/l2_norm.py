@@ -52,12 +52,12 @@ def positive_only_kernel(x_ptr, scratch_ptr, n, x_stride, BLOCK: tl.constexpr):
     tl.atomic_add(scratch_ptr, tl.sum(x * x, axis=0))
 
 
-def sqrt_per_program(x: torch.Tensor, **config: int) -> torch.Tensor:
+def sqrt_per_program(x: torch.Tensor, **config: Any) -> torch.Tensor:
     return accumulate(sqrt_per_program_kernel, x, name="l2_norm", **config)[0].to(x.dtype)
 
 
 def _with_root(kernel: Any) -> Callable[..., torch.Tensor]:
-    def l2_norm(x: torch.Tensor, **config: int) -> torch.Tensor:
+    def l2_norm(x: torch.Tensor, **config: Any) -> torch.Tensor:
         return torch.sqrt(accumulate(kernel, x, name="l2_norm", **config)[0]).to(x.dtype)
 
     return l2_norm

@@ -57,7 +57,7 @@ def logsumexp(
     kernel: Any = logsumexp_kernel,
     after: Callable[[torch.Tensor], torch.Tensor] = torch.log,
     adds_back: bool = True,
-    **config: int,
+    **config: Any,
 ) -> torch.Tensor:
     if x.numel() == 0:
         return x.new_full((), -float("inf"))

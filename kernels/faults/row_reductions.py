@@ -74,13 +74,13 @@ def _row_extreme_kernel(
     mask = (rows[:, None] < n_rows) & (cols[None, :] < n_cols)
     offsets = rows[:, None] * x_row_stride + cols[None, :] * x_col_stride
     if MISTAKE == "other_zero":
-        fill: tl.constexpr = 0.0
+        fill = 0.0
     elif MISTAKE == "from_lowest_finite":
-        fill: tl.constexpr = -3.4028234663852886e38
+        fill = -3.4028234663852886e38
     elif MISTAKE == "fill_of_maximum":
-        fill: tl.constexpr = -float("inf")
+        fill = -float("inf")
     else:
-        fill: tl.constexpr = -float("inf") if LARGEST else float("inf")
+        fill = -float("inf") if LARGEST else float("inf")
     x = tl.load(x_ptr + offsets, mask=mask, other=fill).to(tl.float32)
     out = tl.max(x, axis=1) if LARGEST else tl.min(x, axis=1)
     tl.store(out_ptr + rows, out.to(out_ptr.dtype.element_ty), mask=rows < n_rows)

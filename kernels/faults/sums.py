@@ -55,7 +55,7 @@ def _l1_norm_kernel(
 
 
 def _sum(mistake: str) -> Any:
-    def sum(x: torch.Tensor, **config: int) -> torch.Tensor:  # noqa: A001
+    def sum(x: torch.Tensor, **config: Any) -> torch.Tensor:  # noqa: A001
         total = accumulate(Mistaken(_sum_kernel, mistake), x, name="sum", **config)
         return total[0].to(x.dtype)
 
@@ -63,7 +63,7 @@ def _sum(mistake: str) -> Any:
 
 
 def _l1_norm(mistake: str) -> Any:
-    def l1_norm(x: torch.Tensor, **config: int) -> torch.Tensor:
+    def l1_norm(x: torch.Tensor, **config: Any) -> torch.Tensor:
         total = accumulate(Mistaken(_l1_norm_kernel, mistake), x, name="l1_norm", **config)
         return total[0].to(x.dtype)
 
@@ -82,7 +82,7 @@ def fresh_scratch(x: torch.Tensor, *, BLOCK: int = 1024, num_warps: int = 4) -> 
 
 def mean_over_lanes(x: torch.Tensor, *, BLOCK: int = 1024, num_warps: int = 4) -> torch.Tensor:
     total = accumulate(sum_kernel, x, name="mean", BLOCK=BLOCK, num_warps=num_warps)
-    lanes = triton.cdiv(x.numel(), BLOCK) * BLOCK
+    lanes: int = triton.cdiv(x.numel(), BLOCK) * BLOCK
     return (total[0] / lanes).to(x.dtype)
 
 
@@ -90,15 +90,16 @@ def mean_of_means(x: torch.Tensor, *, BLOCK: int = 1024, num_warps: int = 4) -> 
     means = accumulate(
         Mistaken(_sum_kernel, "mean_of_means"), x, name="mean", BLOCK=BLOCK, num_warps=num_warps
     )
-    return (means[0] / triton.cdiv(x.numel(), BLOCK)).to(x.dtype)  # the last block weighs too much
+    programs: int = triton.cdiv(x.numel(), BLOCK)
+    return (means[0] / programs).to(x.dtype)  # the last block weighs too much
 
 
-def mean_of_stored_sum(x: torch.Tensor, **config: int) -> torch.Tensor:
+def mean_of_stored_sum(x: torch.Tensor, **config: Any) -> torch.Tensor:
     total = accumulate(sum_kernel, x, name="mean", **config)[0].to(x.dtype)
     return total / x.numel()
 
 
-def mean_zero_for_empty(x: torch.Tensor, **config: int) -> torch.Tensor:
+def mean_zero_for_empty(x: torch.Tensor, **config: Any) -> torch.Tensor:
     total = accumulate(sum_kernel, x, name="mean", **config)
     return (total[0] / max(1, x.numel())).to(x.dtype)
 

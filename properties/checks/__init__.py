@@ -159,7 +159,8 @@ class Bench:
             factor for each of its columns.
         columns: which columns of the second result correspond to the first's.
         """
-        a, b, limit_b = first.values, second.values * factor, second.allowed * abs(factor)
+        times = np.asarray(factor, dtype=np.float64)
+        a, b, limit_b = first.values, second.values * times, second.allowed * np.abs(times)
         wrong_b = second.wrong
         if columns is not None:
             b, limit_b, wrong_b = b[:, columns], limit_b[:, columns], wrong_b[:, columns]
