@@ -42,6 +42,8 @@ class Kernel:
     configs: launch configurations to try for (m, n, dtype), the default one first.
     max_n: longest reduced axis that it accepts, None for no limit.
     casts_on_host: the last rounding is made by torch, not by the kernel.
+    compensated_exponent: the roundings of x - max and of its product with log2(e) are fed back, so
+        that the error of an exponential does not grow with its argument.
     operands, params: those of the operation that the function takes, None for all of them.
     target: "module:attribute" or "file.py:attribute" of a kernel that is not registered.
     """
@@ -57,6 +59,7 @@ class Kernel:
     configs: Callable[[int, int, str], list[dict[str, int]]] = _no_configs
     max_n: int | None = None
     casts_on_host: bool = False
+    compensated_exponent: bool = False
     operands: tuple[str, ...] | None = None
     params: tuple[str, ...] | None = None
     target: str | None = None
@@ -89,7 +92,11 @@ class Kernel:
         return Claim(
             depth=self.order.depth(n, config, dtype, platform),
             atomics=self.order.atomics(n, config),
-            arithmetic=platform.arithmetic(self.accumulator_format, self.casts_on_host),
+            arithmetic=platform.arithmetic(
+                self.accumulator_format,
+                self.casts_on_host,
+                compensated_exponent=self.compensated_exponent,
+            ),
             policies=self.policies,
             params=params,
             rescales=self.order.rescales(n, config),

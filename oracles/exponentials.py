@@ -123,7 +123,7 @@ def element_error(t: NDArray[np.float64], claim: Claim) -> Float64:
     """a_j for |t_j| = t, capped at `FARTHEST`."""
     arithmetic = claim.arithmetic
     t_up = np.minimum(t, FARTHEST) * (1.0 + 2.0**-20)
-    once = compounded(np.expm1(claim.u * t_up), arithmetic.exp(t_up))
+    once = compounded(np.expm1(arithmetic.shift_growth * t_up), arithmetic.exp(t_up))
     return np.asarray(compounded(once, _each_rescale(claim)))
 
 
@@ -136,7 +136,7 @@ def _each_rescale(claim: Claim) -> float:
 def sum_growth(distance: Float64, n: int, claim: Claim) -> Float64:
     """s for rows whose mean distance is Lbar."""
     arithmetic = claim.arithmetic
-    k = claim.u + arithmetic.exp_growth
+    k = arithmetic.shift_growth + arithmetic.exp_growth
     steep = np.exp(k * FARTHEST)
     constant = compounded(arithmetic.exp_constant, _each_rescale(claim))
     floor = n * (claim.rescales + 1) * arithmetic.exp_floor * (1.0 + constant)

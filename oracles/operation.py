@@ -139,6 +139,9 @@ class Claim:
         roundings have moved the terms, and so S and the total, by gamma_extra total before.
         """
         u = self.u
+        if products and self.compensated and not self.arithmetic.fused:
+            # Without a fused multiply-add the error of a product is lost.
+            extra += 1.0
         if not self.compensated:
             return np.asarray(self.gamma(extra + (1.0 if products else 0.0)) * total)
         lost, moved = gamma(2 * self.depth + 2, u) * gamma(self.depth + 1, u), gamma(extra, u)

@@ -44,9 +44,15 @@ class Platform:
         """
         return self.is_interpreter and stored is BF16
 
-    def arithmetic(self, accumulator: Format = FP32, casts_on_host: bool = False) -> Arithmetic:
+    def arithmetic(
+        self,
+        accumulator: Format = FP32,
+        casts_on_host: bool = False,
+        *,
+        compensated_exponent: bool = False,
+    ) -> Arithmetic:
         """Error of each primitive operation when computing in `accumulator` on this platform."""
-        return Arithmetic(accumulator, self.is_interpreter, casts_on_host)
+        return Arithmetic(accumulator, self.is_interpreter, casts_on_host, compensated_exponent)
 
 
 @dataclass(frozen=True)
@@ -63,11 +69,20 @@ class Arithmetic:
     Interpreter (numpy): division and square root are correctly rounded, rsqrt is a root and a
     division, and float32 exp is within 2.52 ulp (numpy's stated limit of its vector code).
     float64 accumulators use the same multiples of their own u.
+
+    compensated_exponent: the kernel feeds the rounding of x - max (TwoSum) and that of the product
+    p with log2(e) (a fused multiply-add and the second word of log2(e)) back as q + q * c * ln 2.
+    For |p| <= 150, beyond which powers of two vanish, |c| <= 2 * 150u: what 2**c has beyond
+    1 + c ln 2 is below 0.003u, roundings inside c are of the order of u**2, and the product and the
+    addition at the end round once each, the former scaled by c: 1.02u in all. The power of two is
+    then `tl.exp2`, which flushes results below the smallest normal number. The interpreter's
+    multiply-add rounds twice, so there the rounding of the product stays: u |t|.
     """
 
     accumulator: Format
     interpreted: bool
     casts_on_host: bool = False
+    compensated_exponent: bool = False
 
     @property
     def u(self) -> float:
@@ -81,16 +96,31 @@ class Arithmetic:
     @property
     def exp_growth(self) -> float:
         """The part of exp's relative error that grows with |t|, for each unit of it."""
+        if self.compensated_exponent:
+            return 0.0 if self.fused else self.u
         return _LOG2E_ERROR_IN_U * self.u
+
+    @property
+    def shift_growth(self) -> float:
+        """What the rounding of x - max adds to that."""
+        return 0.0 if self.compensated_exponent else self.u
+
+    @property
+    def fused(self) -> bool:
+        """`tl.fma` rounds once: the interpreter's multiplies and adds."""
+        return not self.interpreted
 
     @property
     def exp_constant(self) -> float:
         """The part of exp's relative error that does not depend on the argument."""
-        return (5.04 if self.interpreted else 4.0) * self.u
+        own = 5.04 if self.interpreted else 4.0
+        return (own + (1.02 if self.compensated_exponent else 0.0)) * self.u
 
     @property
     def exp_floor(self) -> float:
         """Absolute error of exp where the result is subnormal, where an ulp is their spacing."""
+        if self.compensated_exponent and not self.interpreted:
+            return self.accumulator.smallest_normal
         return (2.52 if self.interpreted else 2.0) * self.accumulator.smallest_subnormal
 
     def log(self, value: Float64) -> Float64:

@@ -97,9 +97,10 @@ def check_order(bench: Bench, problem: Problem) -> Verdict:
     out = np.take_along_axis(found.values, order, axis=1)
     limit = np.take_along_axis(found.allowed, order, axis=1)
     # Everything to the right must reach the highest lower end seen so far.
-    lower = np.maximum.accumulate(out - limit, axis=1)
-    upper = out + limit
     with np.errstate(invalid="ignore"):
+        # Infinite results and limits give NaN, which fmax passes over and which compares false.
+        lower = np.fmax.accumulate(out - limit, axis=1)
+        upper = out + limit
         bad = upper[:, 1:] < lower[:, :-1]
     if bad.any():
         row, k = (int(i) for i in np.argwhere(bad)[0])
