@@ -132,12 +132,13 @@ def accurate_rms_norm_kernel(
     cols = tl.arange(0, BLOCK_N)
     mask = cols < n_cols
     x = tl.load(x_ptr + row * x_row_stride + cols * x_col_stride, mask=mask, other=0.0)
-    x = x.to(tl.float32)
+    # Sums and squares of float32 numbers neither overflow nor underflow in float64. By way of
+    # float32: the interpreter has no cast from bfloat16 to float64.
+    wide = x.to(tl.float32).to(tl.float64)
     if HAS_RESIDUAL:
         residual_offsets = row * residual_row_stride + cols * residual_col_stride
-        x += tl.load(residual_ptr + residual_offsets, mask=mask, other=0.0).to(tl.float32)
-    # Squares of float32 numbers neither overflow nor underflow in float64.
-    wide = x.to(tl.float64)
+        residual = tl.load(residual_ptr + residual_offsets, mask=mask, other=0.0)
+        wide += residual.to(tl.float32).to(tl.float64)
     root = tl.sqrt(tl.sum(wide * wide, axis=0) / n_cols + eps)
     # Divided in float64 a row of 1e-30 keeps its reciprocal, which float32 has no room for.
     out = (wide * (1.0 / root)).to(tl.float32)

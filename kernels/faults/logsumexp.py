@@ -74,7 +74,7 @@ FAULTS = [
         "no_max",
         partial(logsumexp, shifted_by=_zero),
         "EXP-RANGE",
-        ("accuracy", "shift"),
+        ("accuracy",),
         "does not subtract the maximum",
     ),
     fault(

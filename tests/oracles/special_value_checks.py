@@ -76,7 +76,17 @@ def assert_empty_is_as_declared(op, rows, n):
 
 
 # Where torch on CUDA gives something else than on the CPU: (operation, row, policies): results.
-ON_CUDA = {}
+NAN, INF = math.nan, math.inf
+# Seen with torch 2.11 on an H200: float32 sums are made in another order, and one infinity spoils
+# all of a row of rms_norm.
+ON_CUDA = {
+    ("sum", (3e38, 3e38, -3e38), ()): (None,),
+    ("row_sum", (3e38, 3e38, -3e38), ()): (None,),
+    ("mean_variance", (3e38, 3e38, -3e38), ()): (None, INF),
+    ("rms_norm", (0.0, -INF, 1.0), ()): (NAN, NAN, NAN),
+    ("rms_norm", (0.0, INF, 1.0), ()): (NAN, NAN, NAN),
+    ("rms_norm", (INF, -INF, 0.0), ()): (NAN, NAN, NAN),
+}
 
 
 def torch_results(op, inputs):
