@@ -215,9 +215,8 @@ Measured = tuple[Curve, list[str]]
 def _run_jobs(jobs: list[Job]) -> Iterator[Measured]:
     """The curves in order; several processes share the work."""
     where = device.select()
-    # Most of the time goes to the oracle, on the CPU. Few workers on a GPU: at its largest N each
-    # holds some ten gigabytes of host memory.
-    workers = min(os.cpu_count() or 1, 8 if where == "interpreter" else 6, len(jobs))
+    # Most of the time goes to the oracle, on the CPU.
+    workers = min(os.cpu_count() or 1, len(jobs), _workers_that_fit(where, jobs))
     # A kernel without a name that another process can resolve stays in this one.
     known = {*registered(), *(k.kernel.target for k in jobs if k.kernel.target)}
     portable = all((j.kernel.target or j.kernel.name) in known for j in jobs)
@@ -235,6 +234,19 @@ def _run_jobs(jobs: list[Job]) -> Iterator[Measured]:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _workers_that_fit(where: str, jobs: list[Job]) -> int:
+    """Workers that share the device without running out of its memory."""
+    if where == "interpreter":
+        return 8
+    import torch
+
+    longest = max((j.max_n for j in jobs if j.kernel.op.whole), default=0)
+    # The array, what the kernel allocates, and a gigabyte for the context and the oracle's chunks.
+    each = 3 * 4 * longest + (1 << 30)
+    _, total = torch.cuda.mem_get_info()
+    return int(max(1, min(12, total // each)))
 
 
 def _start_worker(where: str) -> None:
