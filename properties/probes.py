@@ -94,6 +94,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("all far below zero", "PAD-IDENTITY", "softmax", lambda d: _softmax(1, 3, _row(-20.0, -21.0, -22.0), d)),
     Probe("all equal", "PAD-IDENTITY", "softmax", lambda d: _softmax(5, 5, Recipe("constant"), d)),
     Probe("logits of 1000", "EXP-RANGE", "softmax", lambda d: _softmax(1, 3, _row(1000.0, 992.0, -1000.0), d)),
+    _probe("89, where float32 has no exponential, and 88 has", "EXP-RANGE", "softmax", (1, 3), _row(89.0, 80.0, 64.0)),
     Probe("largest finite values", "EXP-RANGE", "softmax", lambda d: _softmax(1, 3, Recipe("constant", specials=(Special("largest", 0, 0), Special("-largest", 0, 2))), d)),
     Probe("gap of 88 to 104", "APPROX-FTZ", "softmax", lambda d: _softmax(1, 4, _row(0.0, -88.0, -100.0, -104.0), d)),
     Probe("row masked as a whole", "NEG-INF-ROW", "softmax", lambda d: _softmax(3, 5, Recipe("normal", specials=(Special("-inf", 1, None),)), d)),
@@ -170,6 +171,7 @@ PROBES: tuple[Probe, ...] = (
     _probe("one element", "DOF-N1", "count_nonzero", (1, 1), _row(-3.0)),
     # logsumexp
     _probe("logits of 1000", "EXP-RANGE", "logsumexp", (1, 3), _row(1000.0, 992.0, -1000.0)),
+    _probe("89, where float32 has no exponential, and 88 has", "EXP-RANGE", "logsumexp", (1, 3), _row(89.0, 80.0, 64.0)),
     _probe("all far below zero", "EXP-RANGE", "logsumexp", (1, 3), _row(-1000.0, -1008.0, -1016.0)),
     _probe("below zero in a large block", "PAD-IDENTITY", "logsumexp", (1, 3), _row(-20.0, -21.0, -22.0)),
     _probe("two programs", "COMBINE", "logsumexp", (1, 4097), Recipe("normal", 3)),
@@ -257,6 +259,7 @@ PROBES: tuple[Probe, ...] = (
     # log_softmax
     _probe("N = 3 in a tile of 4", "PAD-REENTRY", "log_softmax", (2, 3), Recipe("uniform")),
     _probe("logits of 1000", "EXP-RANGE", "log_softmax", (1, 3), _row(1000.0, 992.0, -1000.0)),
+    _probe("89, where float32 has no exponential, and 88 has", "EXP-RANGE", "log_softmax", (1, 3), _row(89.0, 80.0, 64.0)),
     _probe("gap of 88 to 200", "EXP-RANGE", "log_softmax", (1, 5), _row(0.0, -88.0, -100.0, -104.0, -200.0)),
     _probe("one element dominates", "EXP-RANGE", "log_softmax", (1, 4), _row(16.0, 0.0, 0.0, -1.0)),
     _probe("largest finite values", "EXP-RANGE", "log_softmax", (1, 3), _row_of("largest", "0", "-largest")),
