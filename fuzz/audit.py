@@ -10,7 +10,8 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 
 from assay.fuzz.curves import show, show_n, show_share
 from assay.fuzz.fit import Fit, fit
-from assay.fuzz.measure import REAL, Point, measure
+from assay.fuzz.measure import REAL, OraclesDisagree, Point, measure
 from assay.kernels import device
 from assay.kernels.record import Kernel
 from assay.kernels.record import kernels as registered
@@ -221,7 +222,7 @@ def _run_jobs(jobs: list[Job]) -> Iterator[Measured]:
     known = {*registered(), *(k.kernel.target for k in jobs if k.kernel.target)}
     portable = all((j.kernel.target or j.kernel.name) in known for j in jobs)
     if workers < 2 or not portable:
-        yield from map(measure_curve, jobs)
+        yield from (_result_of(job) for job in jobs)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
@@ -229,11 +230,22 @@ def _run_jobs(jobs: list[Job]) -> Iterator[Measured]:
     ) as pool:
         futures = [pool.submit(_measure_in_worker, *_portable(job)) for job in jobs]
         try:
-            for future in futures:
-                yield future.result()
+            for job, future in zip(jobs, futures, strict=True):
+                yield _result_of(job, future)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _result_of(job: Job, future: Future[Measured] | None = None) -> Measured:
+    """The curve of a job. One that cannot be measured is reported, and costs the others nothing."""
+    try:
+        return measure_curve(job) if future is None else future.result()
+    except (OraclesDisagree, BrokenProcessPool):
+        raise
+    except Exception as error:  # noqa: BLE001 (whatever it is, the other curves are still good)
+        text = f"{job.kernel.name} {job.dtype} {job.family}: not measured, {error}"
+        return _empty_curve(job), [text]
 
 
 def _workers_that_fit(where: str, jobs: list[Job]) -> int:
@@ -277,15 +289,7 @@ def _measure_in_worker(
 def measure_curve(job: Job) -> Measured:
     """One curve over growing N, and what broke the claims on the way."""
     kernel = job.kernel
-    arithmetic = device.current().arithmetic(kernel.accumulator_format, kernel.casts_on_host)
-    curve = Curve(
-        kernel.target or kernel.name,
-        kernel.operation,
-        job.dtype,
-        job.family,
-        kernel.accumulator,
-        arithmetic.cast(format_named(job.dtype)),
-    )
+    curve = _empty_curve(job)
     violations: list[str] = []
     for n in sizes(kernel, job.max_n, job.quick):
         trials = trials_for(n, job.quick)
@@ -295,6 +299,19 @@ def measure_curve(job: Job) -> Measured:
         curve.points.append(point)
     curve.fit = _fit(curve.points)
     return curve, violations
+
+
+def _empty_curve(job: Job) -> Curve:
+    kernel = job.kernel
+    arithmetic = device.current().arithmetic(kernel.accumulator_format, kernel.casts_on_host)
+    return Curve(
+        kernel.target or kernel.name,
+        kernel.operation,
+        job.dtype,
+        job.family,
+        kernel.accumulator,
+        arithmetic.cast(format_named(job.dtype)),
+    )
 
 
 def _fit(points: list[Point]) -> Fit | None:

@@ -34,6 +34,8 @@ from assay.properties.values import CaseError
 
 _BATCH_ELEMENTS = 1 << 15
 _ON_HOST = 1 << 20
+# Of the right-hand side of a product.
+_COLUMNS = 4
 
 # Real activations for each operation; rows are cut to N columns, an array to N elements.
 REAL = {
@@ -154,13 +156,19 @@ def _confirm(
 def _problems(kernel: Kernel, dtype: str, family: str, n: int, trials: int) -> Iterator[Problem]:
     op = kernel.op
     fmt = format_named(dtype)
-    weight = {"weight": Recipe("normal", 77)} if "weight" in (kernel.operands or ()) else {}
+    others: dict[str, Data] = {}
+    columns = 1
+    for operand in op.operands:
+        if operand.name in (kernel.operands or ()) and operand.shape != "matrix":
+            others[operand.name] = Recipe("normal", 77)
+        if operand.shape == "second":
+            columns = _COLUMNS
     if family == "real":
         rows = _real_rows(op.name, n, trials if op.whole else 1 << 30)
         if rows is None:
             return
         x = Tensor.of(rows, fmt)
-        base = build(Case(op.name, dtype, 1, n, {"x": Recipe("ones"), **weight}))
+        base = build(Case(op.name, dtype, 1, n, {"x": Recipe("ones"), **others}, columns=columns))
         groups = [x.bits[i : i + 1] for i in range(len(x.bits))]
         if not op.whole:
             groups = np.array_split(x.bits, min(trials, len(x.bits)))
@@ -170,8 +178,8 @@ def _problems(kernel: Kernel, dtype: str, family: str, n: int, trials: int) -> I
     for trial in range(trials):
         # Rows of a row operation are trials too: short rows come several at once.
         rows_each = 1 if op.whole else max(1, min(8, 4096 // n))
-        operands: dict[str, Data] = {"x": Recipe(family, _seed(trial)), **weight}
-        yield build(Case(op.name, dtype, rows_each, n, operands))
+        operands: dict[str, Data] = {"x": Recipe(family, _seed(trial)), **others}
+        yield build(Case(op.name, dtype, rows_each, n, operands, columns=columns))
 
 
 @cache
