@@ -32,6 +32,8 @@ SCHEMA = 1
 FAMILIES = ("normal", "uniform", "constant", "real")
 # A slope is fitted over this range of depths, up to the largest.
 _FITTED_RANGE = 64
+# Rows are judged element by element, on the host.
+_LONGEST_ROW = 1 << 17
 DEFAULT_MAX_N = {"interpreter": 1 << 16, "cuda": 1 << 28}
 
 
@@ -128,6 +130,8 @@ def _finite(value: Any) -> Any:
 def sizes(kernel: Kernel, max_n: int, quick: bool) -> list[int]:
     """Powers of two: 1, 4, 16 up to max_n; every fourth power with `quick`."""
     limit = min(max_n, kernel.max_n or max_n)
+    if not kernel.op.whole:
+        limit = min(limit, _LONGEST_ROW)
     if quick:
         limit = min(limit, 4096)
     found = []
@@ -187,8 +191,11 @@ def run_audit(
             audit.seconds = time.monotonic() - started
             _save(audit)
         audit.complete = True
-    except KeyboardInterrupt:
-        if not audit.curves:
+    except (KeyboardInterrupt, BrokenProcessPool) as error:
+        if isinstance(error, BrokenProcessPool):
+            text = "a worker process was ended by something else, most often for want of memory"
+            audit.violations.append(f"{text}: try a smaller --max-n")
+        elif not audit.curves:
             raise
         print("assay: interrupted, reporting what was measured", file=sys.stderr)
     if not quiet:

@@ -236,7 +236,8 @@ def measure(
             return None
         j, nearest = result.judgement, result.nearest
         fmt = j.format
-        finite = j.exact.finite & np.isfinite(j.values)
+        # An ulp at zero says nothing about the size of an error: zeros count for the share alone.
+        finite = j.exact.finite & np.isfinite(j.values) & (j.exact.center != 0.0)
         step = j.exact.ulp(fmt)
         with np.errstate(invalid="ignore"):
             e = ((j.values - j.exact.center) - j.exact.tail)[finite] / step[finite]

@@ -21,6 +21,7 @@ import triton.language as tl
 
 from assay.kernels.arguments import MAX_ROW
 from assay.kernels.record import Kernel
+from assay.kernels.rms_norm import DEFAULT_EPS
 from assay.kernels.rms_norm import configs as rms_configs
 from assay.kernels.rms_norm import launch as rms_launch
 from assay.kernels.row_tiles import configs, map_rows
@@ -154,7 +155,7 @@ def accurate_rms_norm(
     weight: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     *,
-    eps: float = 1e-6,
+    eps: float = DEFAULT_EPS,
     BLOCK_N: int | None = None,
     num_warps: int | None = None,
 ) -> torch.Tensor:

@@ -22,6 +22,9 @@ from assay.kernels.arguments import (
 from assay.kernels.record import Kernel
 from assay.oracles.depth import Tile
 
+# torch's and most models' choice for the constant under the root.
+DEFAULT_EPS = 1e-6
+
 
 @triton.jit
 def rms_norm_kernel(
@@ -67,7 +70,7 @@ def launch(
     weight: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     *,
-    eps: float = 1e-6,
+    eps: float = DEFAULT_EPS,
     cast: str = "end",
     BLOCK_N: int | None = None,
     num_warps: int | None = None,
@@ -124,7 +127,7 @@ def rms_norm(
     weight: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     *,
-    eps: float = 1e-6,
+    eps: float = DEFAULT_EPS,
     cast: str = "end",
     BLOCK_N: int | None = None,
     num_warps: int | None = None,
