@@ -270,12 +270,13 @@ def configs(m: int, n: int, dtype: str) -> list[dict[str, int]]:
 def _kernels() -> list[Kernel]:
     found = []
     for name in TRANSFORMS:
-        for variant, kernel, options in (
-            ("persistent", persistent_kernel, {}),
-            # What TwoSum adds must not be fused with the product before it.
-            ("compensated", compensated_kernel, {"enable_fp_fusion": False}),
+        for variant, kernel in (
+            ("persistent", persistent_kernel),
+            ("compensated", compensated_kernel),
         ):
             compensated = variant == "compensated"
+            # What TwoSum adds must not be fused with the product before it.
+            options: dict[str, Any] = {"enable_fp_fusion": False} if compensated else {}
             found.append(
                 Kernel(
                     name=f"{name}.{variant}",

@@ -137,7 +137,7 @@ def test_every_kernel_module_has_kernels() -> None:
     from assay.oracles.operation import operations
 
     covered_operations = {k.operation for k in kernels().values()}
-    assert covered_operations == set(operations()) - WITHOUT_KERNEL, "each operation needs a kernel"
+    assert covered_operations == set(operations()), "each operation needs a kernel"
     faulty = {f.kernel.operation for f in faults().values()}
     assert faulty == covered_operations, "each operation with a kernel needs a fault"
     covered = {c for f in faults().values() for c in f.caught_by}
@@ -148,9 +148,6 @@ def test_every_kernel_module_has_kernels() -> None:
     stale = EVIDENT_ELSEWHERE.keys() & covered
     assert not stale, f"{sorted(stale)} catch a fault now: delete the exception"
 
-
-# Operations that the suite judges, but brings no kernel of its own for yet.
-WITHOUT_KERNEL = {"matmul"}
 
 # Checks that no registered fault names; tests/properties/test_checks.py plants one for each.
 EVIDENT_ELSEWHERE: dict[str, str] = {}
