@@ -32,9 +32,21 @@ ALLOWED_SMALL = {
 
 
 def small_decimals(source: str) -> list[tuple[int, str]]:
-    """Float literals written with a negative power of ten, with their lines."""
+    """Float literals written with a negative power of ten, with their lines.
+
+    Those in a line of a special-value table are inputs.
+    """
     found = []
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    inputs = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "SpecialValue"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in inputs:
+            continue
         if isinstance(node, ast.Constant) and isinstance(node.value, float):
             text = ast.get_source_segment(source, node) or ""
             if SMALL_DECIMAL in text.lower():

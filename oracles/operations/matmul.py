@@ -105,14 +105,14 @@ def reference(
 
 def _magnitudes(x: Any, w: Any) -> Float64:
     """An upper bound of sum_k |a_k b_k| for each cell."""
-    a, b = np.abs(np.asarray(x, dtype=np.float64)), np.abs(np.asarray(w, dtype=np.float64))
+    a, b = np.abs(on_host(x)), np.abs(on_host(w))
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray((a @ b) * (1.0 + (a.shape[1] + 2) * 2.0**-52))
 
 
 def _factors(x: Any, w: Any) -> Float64:
     """An upper bound of sum_k (|a_k| + |b_k| + spacing) for each cell."""
-    a, b = np.abs(np.asarray(x, dtype=np.float64)), np.abs(np.asarray(w, dtype=np.float64))
+    a, b = np.abs(on_host(x)), np.abs(on_host(w))
     n = a.shape[1]
     both = a.sum(axis=1)[:, None] + b.sum(axis=0)[None, :]
     return np.asarray((both + n * _TF32_SPACING) * (1.0 + (n + 2) * 2.0**-52))
@@ -141,9 +141,15 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
         growth = 1.0 + claim.relative_sum_error(products=True, extra=extra)
         error = error + lost * acc.smallest_subnormal * growth
         error = error + flush_error(claim)
+        special = np.zeros(exact.shape)
         if claim.policies["range"] == "naive":
-            error = np.where(total + error >= 2.0 * 2.0**acc.emax, NAN, error)
-    return np.where(exact.finite, error, 0.0)
+            threshold = 2.0 * 2.0**acc.emax
+            error = np.where(total + error >= threshold, NAN, error)
+            # Finite products may overflow beside an infinity of the other sign.
+            finite = [np.where(np.isfinite(v), v, 0.0) for v in map(on_host, inputs.values())]
+            beside = _magnitudes(*finite) * growth >= threshold
+            special = np.where(np.isinf(exact.center) & beside, NAN, 0.0)
+    return np.where(exact.finite, error, special)
 
 
 def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:

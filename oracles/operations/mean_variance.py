@@ -77,6 +77,7 @@ from assay.oracles.operations.sums import (
     flush_error,
     special_sum,
     sum_before,
+    unless_overflow,
 )
 from assay.oracles.rows import facts, only, sum_of_magnitudes
 
@@ -184,7 +185,7 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
             mean_error = _merged_mean_error(x, q, n, claim)
         else:
             mean_error = mean_before(sum_before(mu * n, total, claim), mu, n, claim)
-        result[:, :1] = np.where(mean.finite, mean_error, 0.0)
+        result[:, :1] = np.where(mean.finite, mean_error, unless_overflow(x, mean, claim))
         if n <= correction:
             return result
         squares = q + n * mu * mu

@@ -38,7 +38,7 @@ from assay.oracles.operation import (
     relative,
 )
 from assay.oracles.operations import sums
-from assay.oracles.operations.sums import INF, NAN, RANGE, special_sum, sum_before
+from assay.oracles.operations.sums import INF, NAN, RANGE, special_sum, sum_before, unless_overflow
 from assay.oracles.rows import facts, only, sum_of_magnitudes
 
 
@@ -88,7 +88,8 @@ def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -
     total = np.where(exact.finite, sum_of_magnitudes(x), 0.0)
     with np.errstate(over="ignore"):
         error = sum_before(magnitude * n, total, claim)
-    return np.where(exact.finite, mean_before(error, magnitude, n, claim), 0.0)
+    special = unless_overflow(x, exact, claim)
+    return np.where(exact.finite, mean_before(error, magnitude, n, claim), special)
 
 
 def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:

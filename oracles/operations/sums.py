@@ -38,7 +38,7 @@ from assay.oracles.operation import (
     SpecialValue,
     relative,
 )
-from assay.oracles.rows import Facts, facts, only, sum_of_magnitudes
+from assay.oracles.rows import Facts, facts, on_host, only, sum_of_magnitudes
 
 NAN, INF = float("nan"), float("inf")
 
@@ -108,10 +108,27 @@ def sum_before(
     return np.asarray(error)
 
 
+def unless_overflow(x: Any, exact: Enclosure, claim: Claim) -> Float64:
+    """0 for a special sum, NaN where an infinity may meet one of the other sign; (rows, 1).
+
+    Under range=naive a partial sum of the finite elements may have overflowed before the infinity
+    of the row comes. exact: of the sum or the mean.
+    """
+    result = np.zeros(exact.shape)
+    infinite = np.isinf(exact.center[:, 0])
+    if claim.policies.get("range") == "naive" and infinite.any():
+        values = np.abs(on_host(only(x, infinite)))
+        with np.errstate(over="ignore"):
+            finite = np.where(np.isfinite(values), values, 0.0).sum(axis=1)
+            reached = finite * (1.0 + claim.gamma()) >= 2.0 * 2.0**claim.arithmetic.accumulator.emax
+        result[infinite] = np.where(reached, NAN, 0.0)[:, None]
+    return result
+
+
 def before(inputs: Inputs, exact: Enclosure, out_format: Format, claim: Claim) -> Float64:
     total = sum_of_magnitudes(inputs["x"])
     error = sum_before(exact.magnitude(), np.where(exact.finite, total, 0.0), claim)
-    return np.where(exact.finite, error, 0.0)
+    return np.where(exact.finite, error, unless_overflow(inputs["x"], exact, claim))
 
 
 def condition(inputs: Inputs, exact: Enclosure, params: Params, policies: Policies) -> Float64:
