@@ -112,6 +112,15 @@ OPTIONS = {
     "replay": ["--json", "--device", "witnesses"],
     "audit": ["--quick", "--max-n", "--out", "--dtypes", "--operation", "--json", "--device"],
     "doctor": ["--json"],
+    "tolerance": [
+        "--n",
+        "--dtype",
+        "--kernel",
+        "--family",
+        "--false-alarm",
+        "--largest-n",
+        "--json",
+    ],
 }
 
 
