@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How near simulated kernels come to the bounds of the operations: a longer search than the tests'.
 
-Every algorithm in every order of summation with every set of primitives (`assay.oracles.simulate`)
-is put to the inputs of `assay.oracles.bound_inputs`, and climbed on from there. A share above 1 is
-a bound that is broken: then the exit status is 1.
+Every algorithm in every order of summation with every set of primitives
+(`assay.oracles.simulation.catalogue`) is put to the inputs of `assay.oracles.simulation.inputs`,
+and climbed on from there. A share above 1 is a bound that is broken: then the exit status is 1.
 
     python benchmarks/bound_search.py
     python benchmarks/bound_search.py --operation softmax --budget 4096
@@ -22,10 +22,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from assay.oracles.bound_search import search
 from assay.oracles.operation import operations
-from assay.oracles.simulate import Simulated, catalogue
-from assay.oracles.simulated_orders import SCHEDULES
+from assay.oracles.simulation.catalogue import Simulated, catalogue
+from assay.oracles.simulation.orders import SCHEDULES
+from assay.oracles.simulation.search import search
 
 Row = dict[str, Any]
 

@@ -14,9 +14,9 @@ import typer
 
 if TYPE_CHECKING:
     from assay.kernels.record import Kernel
-    from assay.oracles.claimed_error import Claims
-    from assay.oracles.power import Line, SelfAudit
-    from assay.oracles.tolerance import Longest, Tolerance
+    from assay.oracles.tolerances.claimed_error import Claims
+    from assay.oracles.tolerances.power import Line, SelfAudit
+    from assay.oracles.tolerances.tolerance import Longest, Tolerance
 
 
 def tolerance(
@@ -90,12 +90,12 @@ def tolerance(
     from assay.fuzz import cli
 
     with cli._status():  # noqa: SLF001 - the command line is one thing in several modules
-        from assay.oracles.curve_files import load
         from assay.oracles.operation import operation_named
+        from assay.oracles.tolerances.curve_files import load
 
         found = load([*(curves or ()), *_own_curves()])
         if self_audit:
-            from assay.oracles.power import audit
+            from assay.oracles.tolerances.power import audit
 
             if operation is not None:
                 operation_named(operation)
@@ -133,7 +133,7 @@ def tolerance(
         if false_alarm is not None:
             options["false_alarm"] = false_alarm
         if largest_n:
-            from assay.oracles.tolerance import largest_n as search
+            from assay.oracles.tolerances.tolerance import largest_n as search
 
             if error is None:
                 raise ValueError("--largest-n needs --error E, the error that must not be exceeded")
@@ -154,7 +154,7 @@ def tolerance(
             raise ValueError("--error belongs to --largest-n")
         if n is None:
             raise ValueError("--n is missing: how many elements are reduced?")
-        from assay.oracles.tolerance import tolerance as derive
+        from assay.oracles.tolerances.tolerance import tolerance as derive
 
         answers = [derive(op, n, dtype, output=i, **options) for i in range(len(op.outputs))]
         if as_json:
@@ -187,7 +187,7 @@ def _own_curves() -> list[Path]:
 
 def claims_of(kernel: Kernel) -> Claims:
     """A kernel's claims as the oracles take them."""
-    from assay.oracles.claimed_error import Claims
+    from assay.oracles.tolerances.claimed_error import Claims
 
     return Claims(
         name=kernel.name,

@@ -43,7 +43,7 @@ def statistical_gamma(h: float, u: float, confidence: float) -> float:
     Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019,
     theorem 2.4).
     The model is wrong for constant data and once partial sums all round the same way: whoever uses
-    this has seen it hold for the family and the range of N, see `assay.oracles.tolerance`.
+    this has seen it hold for the family and the range of N, see `assay.oracles.tolerances`.
     """
     exponent = confidence * math.sqrt(h) * u + h * u * u / (1.0 - u)
     return math.expm1(exponent) if exponent < 700.0 else math.inf

@@ -16,11 +16,11 @@ from assay.fuzz import tolerance as command
 from assay.fuzz.tolerance import claims_of
 from assay.kernels import record
 from assay.kernels.record import kernels
-from assay.oracles import power
-from assay.oracles.curve_files import load
 from assay.oracles.operation import operations
-from assay.oracles.power import audit
-from assay.oracles.tolerance import largest_n, tolerance
+from assay.oracles.tolerances import power
+from assay.oracles.tolerances.curve_files import load
+from assay.oracles.tolerances.power import audit
+from assay.oracles.tolerances.tolerance import largest_n, tolerance
 
 Command = Callable[..., Any]
 

@@ -12,14 +12,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from assay.oracles.bound_search import Question, ask, operands_for, run, shares
 from assay.oracles.bounds import allowed, gamma
 from assay.oracles.formats import BF16, FP16, FP32, FP64, Format, round_nearest
 from assay.oracles.generators import generate
 from assay.oracles.operation import operation_named
-from assay.oracles.simulate import INTERPRETER, PAIRWISE, Simulated
-from assay.oracles.simulated_kernels import KERNELS, kernel_named
-from assay.oracles.simulated_orders import schedule_named
+from assay.oracles.simulation.catalogue import INTERPRETER, PAIRWISE, Simulated
+from assay.oracles.simulation.kernels import KERNELS, kernel_named
+from assay.oracles.simulation.orders import schedule_named
+from assay.oracles.simulation.search import Question, ask, operands_for, run, shares
 
 U = FP32.u
 NOT_VACUOUS = 0.25

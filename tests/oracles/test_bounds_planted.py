@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 from assay.oracles import exponentials
-from assay.oracles.bound_search import ask, run, search, shares
 from assay.oracles.bounds import compounded
 from assay.oracles.depth import Sequential
 from assay.oracles.formats import FP32, FP64
 from assay.oracles.operation import Claim
 from assay.oracles.operations import matmul, mean_variance, rms_norm, softmax
 from assay.oracles.platform import Arithmetic, Platform
-from assay.oracles.simulate import INTERPRETER, PAIRWISE, Simulated
-from assay.oracles.simulated_kernels import kernel_named
-from assay.oracles.simulated_orders import schedule_named
+from assay.oracles.simulation.catalogue import INTERPRETER, PAIRWISE, Simulated
+from assay.oracles.simulation.kernels import kernel_named
+from assay.oracles.simulation.orders import schedule_named
+from assay.oracles.simulation.search import ask, run, search, shares
 
 SEED = 3
 

@@ -2,8 +2,8 @@
 """No bound is crossed by any simulated kernel, and none is so wide that nothing comes near it.
 
 Every algorithm of every operation is simulated in every order of summation with every set of
-primitives (`assay.oracles.simulate`), on inputs made to drive its error up
-(`assay.oracles.bound_inputs`); a few are climbed on from there.
+primitives (`assay.oracles.simulation.catalogue`), on inputs made to drive its error up
+(`assay.oracles.simulation.inputs`); a few are climbed on from there.
 `benchmarks/bound_search.py` searches longer.
 """
 
@@ -14,13 +14,19 @@ from functools import cache
 
 import pytest
 
-from assay.oracles.bound_search import Found, search
 from assay.oracles.depth import Sequential, TileLoop
 from assay.oracles.formats import BF16, FP16, FP32, Format
 from assay.oracles.operation import operations
-from assay.oracles.simulate import IN_THREADS, INTERPRETER, PAIRWISE, Simulated, catalogue
-from assay.oracles.simulated_kernels import KERNELS, kernel_named
-from assay.oracles.simulated_orders import schedule_named
+from assay.oracles.simulation.catalogue import (
+    IN_THREADS,
+    INTERPRETER,
+    PAIRWISE,
+    Simulated,
+    catalogue,
+)
+from assay.oracles.simulation.kernels import KERNELS, kernel_named
+from assay.oracles.simulation.orders import schedule_named
+from assay.oracles.simulation.search import Found, search
 
 LENGTH, SEED = 40, 3
 # A bound of which no input reaches this share would let too much pass.

@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from assay.oracles.bound_search import Question, ask, run, shares
 from assay.oracles.bounds import statistical_gamma
 from assay.oracles.formats import FP32, round_nearest
 from assay.oracles.generators import generate
-from assay.oracles.simulate import INTERPRETER, PAIRWISE, Simulated
-from assay.oracles.simulated_kernels import kernel_named
-from assay.oracles.simulated_orders import schedule_named
+from assay.oracles.simulation.catalogue import INTERPRETER, PAIRWISE, Simulated
+from assay.oracles.simulation.kernels import kernel_named
+from assay.oracles.simulation.orders import schedule_named
+from assay.oracles.simulation.search import Question, ask, run, shares
 
 # 2 exp(-lambda**2 / 2) is 5e-7 for it: a failure in the trials here would be no chance.
 CONFIDENCE = 5.5

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.oracles.cheats import BLOCK, CHEATS, MODELS, cheat, half_sum, results
-from assay.oracles.claimed_error import Claims
-from assay.oracles.curve_files import load
 from assay.oracles.depth import Sequential, TileThenAtomics
 from assay.oracles.formats import FP16, FP32
 from assay.oracles.generators import generate
 from assay.oracles.operation import operation_named, operations
-from assay.oracles.power import CRITERIA, DTYPES, Line, SelfAudit, audit
-from assay.oracles.tolerance import Tolerance, tolerance
+from assay.oracles.tolerances.cheats import BLOCK, CHEATS, MODELS, cheat, half_sum, results
+from assay.oracles.tolerances.claimed_error import Claims
+from assay.oracles.tolerances.curve_files import load
+from assay.oracles.tolerances.power import CRITERIA, DTYPES, Line, SelfAudit, audit
+from assay.oracles.tolerances.tolerance import Tolerance, tolerance
 
 CAP = 1 << 14
 
@@ -42,7 +42,7 @@ def line(found: SelfAudit, dtype: str, name: str) -> Line:
 
 
 def test_every_operation_has_a_model() -> None:
-    assert set(operations()) == MODELS.keys(), "oracles/cheats.py needs one model each"
+    assert set(operations()) == MODELS.keys(), "oracles/tolerances/cheats.py needs one model each"
 
 
 @pytest.mark.parametrize("name", list(operations()))

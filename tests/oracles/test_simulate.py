@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from assay.oracles.bound_search import first_question, run
 from assay.oracles.depth import Sequential
 from assay.oracles.formats import FP32, FP64, ulp
 from assay.oracles.generators import generate
-from assay.oracles.simulate import IN_THREADS, INTERPRETER, PAIRWISE, Simulated, catalogue
-from assay.oracles.simulated_arithmetic import (
+from assay.oracles.simulation.arithmetic import (
     Primitives,
     correct_root,
     flushed,
@@ -23,8 +21,16 @@ from assay.oracles.simulated_arithmetic import (
     two_sum,
     ulp_of,
 )
-from assay.oracles.simulated_kernels import KERNELS, kernel_named
-from assay.oracles.simulated_orders import SCHEDULES, Folder, schedule_named
+from assay.oracles.simulation.catalogue import (
+    IN_THREADS,
+    INTERPRETER,
+    PAIRWISE,
+    Simulated,
+    catalogue,
+)
+from assay.oracles.simulation.kernels import KERNELS, kernel_named
+from assay.oracles.simulation.orders import SCHEDULES, Folder, schedule_named
+from assay.oracles.simulation.search import first_question, run
 
 PLATFORMS = (INTERPRETER, PAIRWISE, IN_THREADS)
 # Absorbs every one beside it, in float32: ulp(2**60) is 2**37.

@@ -14,8 +14,14 @@ import numpy as np
 import pytest
 
 from assay.oracles.bounds import allowed, gamma
-from assay.oracles.claimed_error import MEASURES, Claims
-from assay.oracles.curve_files import (
+from assay.oracles.depth import TileLoop, TileThenAtomics
+from assay.oracles.formats import FP32, format_named, round_nearest
+from assay.oracles.generators import FAMILIES, generate
+from assay.oracles.operation import operation_named, operations
+from assay.oracles.platform import Platform
+from assay.oracles.portable_random import normal
+from assay.oracles.tolerances.claimed_error import MEASURES, Claims
+from assay.oracles.tolerances.curve_files import (
     CurveFileError,
     MeasuredCurve,
     load,
@@ -23,16 +29,10 @@ from assay.oracles.curve_files import (
     parse,
     read_folder,
 )
-from assay.oracles.depth import TileLoop, TileThenAtomics
-from assay.oracles.family_scale import ToleranceError, scale_of
-from assay.oracles.formats import FP32, format_named, round_nearest
-from assay.oracles.generators import FAMILIES, generate
-from assay.oracles.measured_error import chi_square_quantile
-from assay.oracles.operation import operation_named, operations
-from assay.oracles.platform import Platform
-from assay.oracles.portable_random import normal
-from assay.oracles.statistical_tolerance import RANDOM
-from assay.oracles.tolerance import (
+from assay.oracles.tolerances.family_scale import ToleranceError, scale_of
+from assay.oracles.tolerances.measured_error import chi_square_quantile
+from assay.oracles.tolerances.statistical import RANDOM
+from assay.oracles.tolerances.tolerance import (
     FALSE_ALARM,
     error_of,
     largest_n,

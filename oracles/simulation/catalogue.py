@@ -2,8 +2,8 @@
 """Kernels simulated step by step, to put the bounds of the operations to the test.
 
 A simulated kernel is the arithmetic of an honest kernel, one rounding at a time, on torch tensors
-of any device: an algorithm (`KERNELS`), an order of summation (`assay.oracles.simulated_orders`)
-and primitives (`assay.oracles.simulated_arithmetic`). It gives the value ahead of the final cast,
+of any device: an algorithm (`KERNELS`), an order of summation (`assay.oracles.simulation.orders`)
+and primitives (`assay.oracles.simulation.arithmetic`). It gives the value ahead of the final cast,
 and the claim that such a kernel makes, so that |value - y| can be held against the operation's
 bound. Rows are independent: thousands of inputs in one call.
 """
@@ -17,14 +17,14 @@ from assay.oracles.depth import GridStride, Sequential, Tile, TileLoop
 from assay.oracles.formats import FP32, FP64, Format
 from assay.oracles.operation import Claim, Operation, operation_named
 from assay.oracles.platform import Platform
-from assay.oracles.simulated_arithmetic import (
+from assay.oracles.simulation.arithmetic import (
     Primitives,
     Tensor,
     dtype_of,
     product_error,
     two_sum,
 )
-from assay.oracles.simulated_orders import (
+from assay.oracles.simulation.orders import (
     SCHEDULES,
     Folder,
     Schedule,
@@ -303,7 +303,7 @@ def _rounded_alike(kernel: SimulatedKernel) -> bool:
 
 def catalogue(operation: str | None = None) -> Iterator[Simulated]:
     """Every algorithm in every order that can carry it out, with every set of primitives."""
-    from assay.oracles.simulated_kernels import KERNELS
+    from assay.oracles.simulation.kernels import KERNELS
 
     for kernel in KERNELS:
         if operation not in (None, kernel.operation):

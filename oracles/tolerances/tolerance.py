@@ -4,8 +4,8 @@
 Two kinds. Deterministic: the proved bound for the claimed order of summation; a result outside is
 wrong for certain. Statistical: from a measured curve, for fresh draws of the family that was
 measured; a right result is outside with the stated probability. The statistical one is given only
-where a curve supports it (`assay.oracles.measured_error`) and never above the bound or below what
-the roundings outside the sum may cost.
+where a curve supports it (`assay.oracles.tolerances.measured_error`) and never above the bound or
+below what the roundings outside the sum may cost.
 
 rtol and atol stand for |out - reference| <= atol + rtol * |reference|. The reference is at least
 as good as pairwise summation in float64, whose own error of up to (log2 N + 10) * 2**-53 of the
@@ -21,16 +21,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from assay.oracles import tolerance_text
-from assay.oracles.claimed_error import Claims, claimed_error, limits
-from assay.oracles.curve_files import MeasuredCurve, load, matching
 from assay.oracles.enclosure import Mask
-from assay.oracles.family_scale import ToleranceError
 from assay.oracles.formats import Float64, format_named
 from assay.oracles.generators import FAMILIES
 from assay.oracles.operation import Operation, operation_named
 from assay.oracles.platform import Platform
-from assay.oracles.statistical_tolerance import statistical
+from assay.oracles.tolerances import sentences
+from assay.oracles.tolerances.claimed_error import Claims, claimed_error, limits
+from assay.oracles.tolerances.curve_files import MeasuredCurve, load, matching
+from assay.oracles.tolerances.family_scale import ToleranceError
+from assay.oracles.tolerances.statistical import statistical
 
 Kind = Literal["statistical", "deterministic"]
 
@@ -143,9 +143,9 @@ def tolerance(
     claim = claims.claim(op, rows, n, dtype, platform)
     worst = claimed_error(op, output, n, dtype, family, claim, chance)
     if not math.isfinite(worst.relative):
-        raise ToleranceError(tolerance_text.no_bound(op, n, dtype, family, claims, claim))
+        raise ToleranceError(sentences.no_bound(op, n, dtype, family, claims, claim))
     bound = limits(worst, worst.relative, n, fmt, claim)
-    request = tolerance_text.Request(
+    request = sentences.Request(
         op, op.outputs[output], n, dtype, family, claims, claim, platform, false_alarm, checks,
         rows, chance, worst,
     )  # fmt: skip
@@ -156,13 +156,13 @@ def tolerance(
         rtol, atol, relative = found.rtol, found.atol, found.relative
         kind: Kind = "statistical"
         ulps = found.ulps
-        text = tolerance_text.statistical(request, found, bound)
+        text = sentences.statistical(request, found, bound)
     else:
         if found is not None:
             why = "what was measured allows more than the bound does"
         (rtol, atol), relative, kind = bound, worst.relative, "deterministic"
         ulps = rtol / fmt.u if worst.measure in ("result", "exact") else math.inf
-        text = tolerance_text.deterministic(request, bound, why)
+        text = sentences.deterministic(request, bound, why)
     return Tolerance(
         operation=op.name,
         output=op.outputs[output].name,
@@ -182,7 +182,7 @@ def tolerance(
         depth=claim.depth,
         bound=bound,
         text=text,
-        provenance=tolerance_text.provenance(request, found if kind == "statistical" else None),
+        provenance=sentences.provenance(request, found if kind == "statistical" else None),
     )
 
 

@@ -24,7 +24,11 @@ import numpy as np
 from assay.oracles.bounds import ROUND_UP, gamma
 from assay.oracles.depth import Order, Sequential
 from assay.oracles.enclosure import Enclosure
-from assay.oracles.family_scale import (
+from assay.oracles.formats import FP64, Float64, Format, format_named
+from assay.oracles.generators import generate
+from assay.oracles.operation import Claim, Operation, operation_named
+from assay.oracles.platform import Platform
+from assay.oracles.tolerances.family_scale import (
     COUPLED,
     EQUAL,
     SAMPLE,
@@ -35,10 +39,6 @@ from assay.oracles.family_scale import (
     sample_size,
     scale_of,
 )
-from assay.oracles.formats import FP64, Float64, Format, format_named
-from assay.oracles.generators import generate
-from assay.oracles.operation import Claim, Operation, operation_named
-from assay.oracles.platform import Platform
 
 # float64 sums in pairs of runs: log2 N additions and some, on the longest path.
 _REFERENCE_STEPS = 10

@@ -7,13 +7,13 @@ import math
 from dataclasses import dataclass
 
 from assay.oracles.bounds import gamma, statistical_gamma
-from assay.oracles.claimed_error import claimed_error, limits, without_additions
-from assay.oracles.curve_files import MeasuredCurve
-from assay.oracles.family_scale import ToleranceError, normal_quantile
 from assay.oracles.formats import format_named
-from assay.oracles.measured_error import Evidence, Refused, evidence
 from assay.oracles.operation import Claim
-from assay.oracles.tolerance_text import Request
+from assay.oracles.tolerances.claimed_error import claimed_error, limits, without_additions
+from assay.oracles.tolerances.curve_files import MeasuredCurve
+from assay.oracles.tolerances.family_scale import ToleranceError, normal_quantile
+from assay.oracles.tolerances.measured_error import Evidence, Refused, evidence
+from assay.oracles.tolerances.sentences import Request
 
 # Families of independent draws with many different values, where roundings go either way.
 RANDOM = ("normal", "uniform", "wide", "outliers", "wide_logits", "negative", "masked", "offset")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The self-audit: which wrong kernels the criteria reject, and from which N a tolerance does not.
 
-A criterion that accepts a kernel returning zeros is none. So the cheats of `assay.oracles.cheats`
-are held to four criteria at growing N:
+A criterion that accepts a kernel returning zeros is none. So the cheats of
+`assay.oracles.tolerances.cheats` are held to four criteria at growing N:
 
 exact      data whose sums are exact in the accumulator (whole numbers, equal logits), so that no
            addition may round: only what the other roundings of the operation cost is allowed,
@@ -26,17 +26,17 @@ from typing import Any
 import numpy as np
 
 from assay.oracles.bounds import allowed
-from assay.oracles.cheats import BLOCK, CHEATS, cheat
-from assay.oracles.claimed_error import COLUMNS, Claims, without_additions
-from assay.oracles.curve_files import MeasuredCurve, load, matching
 from assay.oracles.depth import TileLoop
 from assay.oracles.enclosure import Enclosure
-from assay.oracles.family_scale import ToleranceError
 from assay.oracles.formats import Float64, Format, format_named
 from assay.oracles.generators import generate
 from assay.oracles.operation import Claim, Operation, operation_named, operations
 from assay.oracles.portable_random import integers
-from assay.oracles.tolerance import ANY_GPU, Tolerance, tolerance
+from assay.oracles.tolerances.cheats import BLOCK, CHEATS, cheat
+from assay.oracles.tolerances.claimed_error import COLUMNS, Claims, without_additions
+from assay.oracles.tolerances.curve_files import MeasuredCurve, load, matching
+from assay.oracles.tolerances.family_scale import ToleranceError
+from assay.oracles.tolerances.tolerance import ANY_GPU, Tolerance, tolerance
 
 DTYPES = ("float32", "float16", "bfloat16")
 LADDER = (1, 4, 64, 1024, 1 << 14, 1 << 17, 1 << 20, 1 << 24)

@@ -24,8 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from assay.oracles.curve_files import CurvePoint, MeasuredCurve
-from assay.oracles.family_scale import normal_quantile
+from assay.oracles.tolerances.curve_files import CurvePoint, MeasuredCurve
+from assay.oracles.tolerances.family_scale import normal_quantile
 
 # Eight errors that all go one way are the fewest at which the test for bias can reject.
 FEWEST = 8

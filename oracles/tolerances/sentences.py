@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from assay.oracles.claimed_error import WORDS, ClaimedError, Claims
 from assay.oracles.depth import Sequential
-from assay.oracles.family_scale import COUPLED, EQUAL, SAMPLE, SEEDS
 from assay.oracles.formats import format_named
-from assay.oracles.measured_error import BIAS_LIMIT, WIDENED, show_slope
 from assay.oracles.operation import Claim, Operation, Output
 from assay.oracles.platform import Platform
+from assay.oracles.tolerances.claimed_error import WORDS, ClaimedError, Claims
+from assay.oracles.tolerances.family_scale import COUPLED, EQUAL, SAMPLE, SEEDS
+from assay.oracles.tolerances.measured_error import BIAS_LIMIT, WIDENED, show_slope
 
 if TYPE_CHECKING:
-    from assay.oracles.statistical_tolerance import Found
+    from assay.oracles.tolerances.statistical import Found
 
 
 @dataclass(frozen=True)

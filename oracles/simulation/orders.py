@@ -28,7 +28,7 @@ from assay.oracles.depth import (
 )
 from assay.oracles.formats import format_named
 from assay.oracles.platform import Platform
-from assay.oracles.simulated_arithmetic import Tensor, flushed
+from assay.oracles.simulation.arithmetic import Tensor, flushed
 
 State = tuple[Tensor, ...]
 Join = Callable[[State, State], State]

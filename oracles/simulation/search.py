@@ -3,9 +3,9 @@
 
 The objective is the share |value - y| / bound ahead of the final cast. A proved bound is never
 crossed, whatever the search tries; one that no search comes near lets errors pass.
-The search starts from `assay.oracles.bound_inputs` and climbs: elements move to a neighbour, change
-sign, exponent or place, atomic additions change their order, and primitives the side on which they
-err.
+The search starts from `assay.oracles.simulation.inputs` and climbs: elements move to a neighbour,
+change sign, exponent or place, atomic additions change their order, and primitives the side on
+which they err.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.oracles.bound_inputs import inputs_of
 from assay.oracles.bounds import ROUND_UP, allowed
 from assay.oracles.enclosure import Enclosure
 from assay.oracles.formats import BF16, FP32, FP64, Float64, Format, round_nearest
 from assay.oracles.operation import Claim, Operation, operation_named
-from assay.oracles.simulate import Simulated
-from assay.oracles.simulated_arithmetic import SIDES
+from assay.oracles.simulation.arithmetic import SIDES
+from assay.oracles.simulation.catalogue import Simulated
+from assay.oracles.simulation.inputs import inputs_of
 
 Sides = dict[str, NDArray[np.float64]]
 

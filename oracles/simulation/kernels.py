@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The algorithms that `assay.oracles.simulate` runs: each operation in the ways it is computed.
+"""The algorithms that the catalogue runs: each operation in the ways it is computed.
 
 Each takes the operands as tensors of the accumulator's dtype and a `Machine`, and gives the results
 ahead of the final cast, (rows, columns).
@@ -8,7 +8,8 @@ ahead of the final cast, (rows, columns).
 from __future__ import annotations
 
 from assay.oracles.formats import FP32, round_nearest
-from assay.oracles.simulate import (
+from assay.oracles.simulation.arithmetic import Tensor, truncated_to, ulp_of
+from assay.oracles.simulation.catalogue import (
     Machine,
     Operands,
     SimulatedKernel,
@@ -18,8 +19,7 @@ from assay.oracles.simulate import (
     filled,
     ones,
 )
-from assay.oracles.simulated_arithmetic import Tensor, truncated_to, ulp_of
-from assay.oracles.simulated_orders import State
+from assay.oracles.simulation.orders import State
 
 _INFINITY = float("inf")
 
