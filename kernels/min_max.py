@@ -36,7 +36,11 @@ def min_max_kernel(
     # tl.min and tl.max drop NaN; a row that holds one is NaN as a whole.
     has_nan = tl.max((x != x).to(tl.int32), axis=1)
     lo = tl.where(has_nan != 0, float("nan"), lo)
-    out = (x - lo[:, None]) / (hi - lo)[:, None]
+    # Rows past the end are never stored; they are kept clear of invalid operations.
+    lo = tl.where(rows < n_rows, lo, 0.0)
+    hi = tl.where(rows < n_rows, hi, 1.0)
+    shifted = tl.where(mask, x - lo[:, None], 0.0)
+    out = shifted / (hi - lo)[:, None]
     out_offsets = rows[:, None] * out_row_stride + cols[None, :]
     tl.store(out_ptr + out_offsets, out.to(out_ptr.dtype.element_ty), mask=mask)
 

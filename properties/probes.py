@@ -129,6 +129,8 @@ PROBES: tuple[Probe, ...] = (
     _probe("two programs", "COMBINE", "sum", (1, 4097), Recipe("integers", 3)),
     _probe("one past the block", "MASK-BOUND", "sum", (1, 1025), Recipe("uniform")),
     _probe("constant", "LOWP-ACC", "sum", (1, 1023), Recipe("constant")),
+    # 1023 twos and a three in each 1024: no tile's sum is a float16, and the whole sum shows it.
+    _probe("2049 in each tile", "LOWP-ACC", "sum", (1, 3072), Recipe("ones", scale=1, specials=tuple(Special("0x1.8p+1", 0, c) for c in (0, 1024, 2048)))),
     _probe("cancelling", "LOWP-ACC", "sum", (1, 513), Recipe("cancelling")),
     _probe("ones, then a huge last element", "FSUM-SAT", "sum", (1, 1025), Recipe("absorbing", 1)),
     _probe("largest values of both signs", "LOWP-ACC", "sum", (1, 4), _row_of("largest", "largest", "-largest", "-largest")),

@@ -265,6 +265,7 @@ def check_residual(bench: Bench, problem: Problem) -> Verdict:
     added = replace(problem, tensors=tensors)
     a, b = bench.run(problem), bench.run(added)
     what = "the fused residual differs from adding it first"
-    if bench.kernel.deterministic:
+    # Where the sum is rounded, a kernel may keep more of it than the storage format does.
+    if bench.kernel.deterministic and (exact or bench.kernel.policies["residual"] == "stored"):
         return bench.equal_bits(what, a, b)
     return bench.close(what, bench.judge(problem, a), bench.judge(added, b))

@@ -12,19 +12,66 @@ import torch
 
 from assay.kernels import device
 from assay.kernels.arguments import MAX_ROW, MAX_TILE
+from assay.kernels.count_nonzero import count_nonzero
+from assay.kernels.l1_norm import l1_norm
 from assay.kernels.l2_norm import l2_norm
+from assay.kernels.log_softmax import log_softmax
+from assay.kernels.logsumexp import logsumexp
+from assay.kernels.matmul import matmul
+from assay.kernels.mean import mean
+from assay.kernels.mean_variance import mean_variance
+from assay.kernels.min_max import min_max
 from assay.kernels.record import kernels
 from assay.kernels.rms_norm import rms_norm
+from assay.kernels.row_extremes import row_argmax, row_max, row_min
+from assay.kernels.row_sum import row_mean, row_sum
 from assay.kernels.softmax import softmax
+from assay.kernels.sum import sum as array_sum
+from assay.oracles.operation import operation_named
 
 # The last test is about these; the others are about results.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 
 WHERE = device.torch_device()
-LAUNCHERS: dict[str, Callable[..., torch.Tensor]] = {
+
+
+def times_its_transpose(x: Any) -> torch.Tensor:
+    matrix_ = isinstance(x, torch.Tensor) and x.ndim == 2
+    return matmul(x, x.T if matrix_ else torch.ones(4, 4, device=WHERE))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal in every element, NaN for NaN, of one result or several."""
+    if isinstance(a, tuple):
+        return all(same(x, y) for x, y in zip(a, b, strict=True))
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def at(out: Any, row: int, shape: torch.Size, *, elements: bool) -> Any:
+    """What a result says of one row."""
+    if isinstance(out, tuple):
+        return tuple(at(o, row, shape, elements=elements) for o in out)
+    return out.reshape(-1, shape[-1])[row] if elements else out.reshape(-1)[row]
+
+
+LAUNCHERS: dict[str, Callable[..., Any]] = {
     "softmax": softmax,
     "l2_norm": l2_norm,
     "rms_norm": rms_norm,
+    "sum": array_sum,
+    "mean": mean,
+    "l1_norm": l1_norm,
+    "count_nonzero": count_nonzero,
+    "logsumexp": logsumexp,
+    "row_sum": row_sum,
+    "row_mean": row_mean,
+    "row_max": row_max,
+    "row_min": row_min,
+    "row_argmax": row_argmax,
+    "mean_variance": mean_variance,
+    "log_softmax": log_softmax,
+    "min_max": min_max,
+    "matmul": times_its_transpose,
 }
 
 
@@ -79,7 +126,7 @@ def test_the_cpu_without_the_interpreter(
         launcher(torch.zeros(3, 4))
 
 
-ROWS = [p for p in X if p.id != "l2_norm"]
+ROWS = [p for p in X if not operation_named(p.id).whole and p.id != "matmul"]
 
 
 @pytest.mark.parametrize(("launcher", "name"), ROWS)
@@ -230,23 +277,29 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize(("launcher", "name"), X)
+# A product takes matrices only; tests of its own are those of every operation.
+@pytest.mark.parametrize(("launcher", "name"), [p for p in X if p.id != "matmul"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_layouts(launcher: Callable[..., torch.Tensor], name: str, shape: str) -> None:
     x = SHAPES[shape]()
     before = x.clone()
     out = launcher(x)
-    whole = name == "l2_norm"
-    assert out.shape == (torch.Size([]) if whole else x.shape), f"{shape}: {tuple(out.shape)}"
-    assert (out.dtype, out.device) == (x.dtype, x.device)
+    operation = operation_named(name)
+    expected = x.shape[:-1] if not operation.elementwise else x.shape
+    expected = torch.Size([]) if operation.whole else expected
+    for part in out if isinstance(out, tuple) else (out,):
+        assert part.shape == expected, f"{shape}: {tuple(part.shape)}"
+        assert part.device == x.device
+        assert part.dtype == (torch.int64 if operation.integer else x.dtype)
     plain = launcher(x.contiguous().clone())
-    assert torch.equal(out, plain), f"{shape}: {out} strided, {plain} contiguous"
+    assert same(out, plain), f"{shape}: {out} strided, {plain} contiguous"
     assert torch.equal(x, before), f"{shape}: the input was changed"
-    if not whole:
-        rows = plain.reshape(-1, x.shape[-1]) if x.numel() else plain
-        for i, row in enumerate(x.reshape(rows.shape)):
-            alone = launcher(row.contiguous().clone())
-            assert torch.equal(rows[i], alone), f"{shape}: row {i} is {rows[i]}, alone {alone}"
+    if operation.whole or not x.numel():
+        return
+    for i, row in enumerate(x.reshape(-1, x.shape[-1])):
+        alone = launcher(row.contiguous().clone())
+        found = at(plain, i, x.shape, elements=operation.elementwise)
+        assert same(found, alone), f"{shape}: row {i} is {found}, alone {alone}"
 
 
 def test_the_norm_of_nothing_is_zero() -> None:
@@ -280,7 +333,7 @@ def test_policies_do_what_they_say() -> None:
 @pytest.mark.parametrize(("launcher", "name"), X)
 def test_inputs_that_need_gradients_run(launcher: Callable[..., torch.Tensor], name: str) -> None:
     x = matrix(2, 3).requires_grad_()
-    assert torch.equal(launcher(x), launcher(x.detach())), name
+    assert same(launcher(x), launcher(x.detach())), name
 
 
 @pytest.mark.interpreter

@@ -264,12 +264,13 @@ def test_a_violation_by_raising_replays(tmp_path: Path) -> None:
 
 def test_special_values_survive_the_file(tmp_path: Path) -> None:
     """The input of each dtype is rebuilt bit for bit, NaN and subnormals too."""
-    specials = tuple(
-        Special(value, 0, i)
-        for i, value in enumerate(("nan", "-inf", "-0", "smallest_subnormal", "-largest"))
-    )
     kernel = kernel_named("softmax.nan_to_zero")
     for dtype in kernel.dtypes:
+        # The interpreter does not load subnormal bfloat16, so nothing fails there.
+        small = "smallest_normal" if dtype == "bfloat16" else "smallest_subnormal"
+        specials = tuple(
+            Special(value, 0, i) for i, value in enumerate(("nan", "-inf", "-0", small, "-largest"))
+        )
         case = Case("softmax", dtype, 1, 6, {"x": Recipe("normal", 1, 0, specials)})
         made = failing(kernel, "special_values", case)
         again = replay(read(save(made, tmp_path)), tmp_path)
