@@ -10,7 +10,8 @@ PYTHON = python3
 DEVICE = $(or $(ASSAY_DEVICE),auto)
 # Each worker holds torch and one kernel's operands, so a few are enough; ask for more if you like.
 WORKERS = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 2 ? cores : 2)))
-AUDIT_ARGS =
+# Small N and few trials, some minutes without a GPU: `make audit AUDIT_ARGS=` measures it all.
+AUDIT_ARGS = --quick
 PYTEST_ARGS =
 
 BIN = .venv/bin
