@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from assay.oracles.enclosure import Enclosure
-from assay.oracles.formats import Float64, Format, ulp
+from assay.oracles.formats import Float64, Format, round_nearest, ulp
 from assay.oracles.platform import Arithmetic
 
 ROUND_UP = 1.0 + 2.0**-40
@@ -66,13 +66,17 @@ def allowed(
     """Largest |out - y| when the kernel's value before the final cast is within `before` of y.
 
     The cast errs by at most 1/2 ulp (1 ulp where it truncates) of the value that is cast, and that
-    value can lie in the binade above y's. The enclosure's own radius is added, since the distance
-    is measured from its center.
+    value can lie in the binade above y's. A value that is exactly y, and that the format holds, is
+    not changed by any cast: a maximum must be equal. The enclosure's own radius is added, since the
+    distance is measured from its center.
     """
     reach = exact.magnitude() + before
     finite = np.isfinite(reach)
     step = ulp(np.where(finite, reach, 0.0), out_format)
     cast = np.where(finite, arithmetic.cast(out_format) * step, np.inf)
+    held = (exact.tail == 0.0) & (exact.radius == 0.0)
+    held &= round_nearest(exact.center, out_format) == exact.center
+    cast = np.where(held & (before == 0.0), 0.0, cast)
     floor = arithmetic.cast_floor(out_format)
     if floor:
         lowest = np.maximum(0.0, np.abs(exact.center) - before)

@@ -36,8 +36,24 @@ def test_gamma_is_infinite_from_h_u_of_one_on():
     assert np.isfinite(gamma(2**24, FP64.u)), "in float64 there is room"
 
 
+def test_an_exact_value_that_the_format_holds_must_be_equal():
+    values = np.array([1.0, 0.0, -2.0, 1.0 + U])
+    exact = exactly(values)
+    for platform in (CUDA, INTERPRETER):
+        for fmt in (FP16, BF16):
+            limit = allowed(np.zeros(4), exact, fmt, platform.arithmetic())
+            normal = [limit[0], limit[2]]
+            assert normal == [0.0, 0.0], f"{fmt.name}: nothing is left to round"
+            assert limit[3] > 0.0, f"{fmt.name} does not hold 1 + u"
+    off = allowed(np.full(4, U), exact, FP16, CUDA.arithmetic())
+    assert (off >= 0.5 * ulp(values, FP16)).all(), "a value that may be off is rounded as well"
+    wide = Enclosure(values, np.zeros(4), np.full(4, 2.0**-60))
+    assert (allowed(np.zeros(4), wide, FP16, CUDA.arithmetic()) > 0.0).all(), "not known exactly"
+
+
 def test_allowed_adds_what_the_cast_may_do():
-    one = exactly(np.array([1.0]))
+    # float32 holds it, float16 and bfloat16 do not.
+    one = exactly(np.array([1.0 + 2.0**-20]))
     zero, gpu, host = np.zeros(1), CUDA.arithmetic(), INTERPRETER.arithmetic(FP32, True)
     truncating = INTERPRETER.arithmetic()
     for what, arithmetic, fmt, ulps in (
