@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gamma, and what the last rounding may add; the bounds themselves are in test_operation_bounds."""
+"""gamma, and what the last rounding may add; the bounds themselves are in test_bounds_*."""
 
 from __future__ import annotations
 
