@@ -62,10 +62,11 @@ def wrong_kernel(
 
 
 def _fault(
-    name: str, mistake: str, pitfall: str, caught_by: tuple[str, ...], text: str, *dtypes: str
-) -> Fault:
+    name: str, mistake: str, pitfall: str, caught_by: tuple[str, ...], text: str,
+    twin: str = "matmul.tiles", dtypes: tuple[str, ...] | None = None,
+) -> Fault:  # fmt: skip
     function = partial(launch, Mistaken(wrong_kernel, mistake))
-    return fault("matmul.tiles", name, function, pitfall, caught_by, text, dtypes=dtypes or None)
+    return fault(twin, name, function, pitfall, caught_by, text, dtypes=dtypes)
 
 
 FAULTS = [
@@ -89,6 +90,7 @@ FAULTS = [
         "LOWP-ACC",
         ("accuracy",),
         "rounds the accumulator to float16 after each tile",
-        "float16",
+        "matmul.tiles_16_bit",
+        ("float16",),
     ),
 ]
