@@ -196,6 +196,7 @@ def claims_of(kernel: Kernel) -> Claims:
         accumulator=kernel.accumulator,
         policies=kernel.policies,
         casts_on_host=kernel.casts_on_host,
+        compensated_exponent=kernel.compensated_exponent,
         max_n=kernel.max_n,
     )
 

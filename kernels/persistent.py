@@ -239,7 +239,7 @@ def reduce_array(
     return out
 
 
-# Elements a program reads at least, and programs a multiprocessor: measured on an H200.
+# Programs a multiprocessor in the large configuration.
 _PROGRAMS_PER_SM = 2
 _INTERPRETED_PROGRAMS = 3
 

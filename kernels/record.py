@@ -89,19 +89,12 @@ class Kernel:
         self, n: int, config: Config, dtype: str, params: Mapping[str, float], platform: Platform
     ) -> Claim:
         """The claims for one launch, as `Operation.before` takes them."""
-        return Claim(
-            depth=self.order.depth(n, config, dtype, platform),
-            atomics=self.order.atomics(n, config),
-            arithmetic=platform.arithmetic(
-                self.accumulator_format,
-                self.casts_on_host,
-                compensated_exponent=self.compensated_exponent,
-            ),
-            policies=self.policies,
-            params=params,
-            rescales=self.order.rescales(n, config),
-            compensated=self.order.compensated,
+        arithmetic = platform.arithmetic(
+            self.accumulator_format,
+            self.casts_on_host,
+            compensated_exponent=self.compensated_exponent,
         )
+        return self.order.claim(n, config, dtype, platform, arithmetic, self.policies, params)
 
     def call(self, operands: Mapping[str, Any], params: Mapping[str, float], config: Config) -> Any:
         """Run the kernel on torch tensors."""

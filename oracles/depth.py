@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from assay.oracles.formats import format_named
-from assay.oracles.platform import Platform
+from assay.oracles.operation import Claim
+from assay.oracles.platform import Arithmetic, Platform
 
 _PAIRWISE_IN_THREAD_SINCE = (3, 8)
 _VECTOR_BYTES = 16
@@ -57,6 +58,29 @@ class Order:
     def describe(self) -> str:
         """The claim in a few words."""
         raise NotImplementedError
+
+    def claim(
+        self,
+        n: int,
+        config: Mapping[str, int],
+        dtype: str,
+        platform: Platform,
+        arithmetic: Arithmetic,
+        policies: Mapping[str, str],
+        params: Mapping[str, float],
+        confidence: float | None = None,
+    ) -> Claim:
+        """What a kernel of this order claims for one launch, as `Operation.before` takes it."""
+        return Claim(
+            depth=self.depth(n, config, dtype, platform),
+            atomics=self.atomics(n, config),
+            arithmetic=arithmetic,
+            policies=policies,
+            params=params,
+            rescales=self.rescales(n, config),
+            compensated=self.compensated,
+            confidence=confidence,
+        )
 
 
 @dataclass(frozen=True)

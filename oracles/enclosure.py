@@ -194,8 +194,10 @@ def from_mpf(values: Iterable[Any], *, relative_error: float) -> Enclosure:
     return with_relative_error(c, t, relative_error)
 
 
-def with_relative_error(center: Float64, tail: Float64, relative_error: float) -> Enclosure:
-    """Enclosure of a pair known to a relative error, with what storing the pair itself loses.
+def with_relative_error(
+    center: Float64, tail: Float64, relative_error: float | Float64
+) -> Enclosure:
+    """Enclosure of pairs known to a relative error, with what storing a pair itself loses.
 
     The stored tail is rounded to 53 bits, 2**-53 of it, and below 2**-1074 it vanishes.
     """
@@ -240,10 +242,3 @@ def column(exact: Enclosure, plain: Mask, special: Float64) -> Enclosure:
     ):
         target[plain] = source
     return found.reshape(-1, 1)
-
-
-def as_pairs(fractions: list[Fraction]) -> tuple[Float64, Float64]:
-    """Fractions as (center, tail) pairs: center is the nearest float64, tail the nearest rest."""
-    center = [float(f) for f in fractions]
-    tail = [float(f - Fraction(c)) for f, c in zip(fractions, center, strict=True)]
-    return np.array(center, dtype=np.float64), np.array(tail, dtype=np.float64)

@@ -73,7 +73,7 @@ def only(x: Any, chosen: Rows) -> Any:
     if chosen.all():
         return x
     index = np.flatnonzero(chosen)
-    return x[arrays_of(x).constant(index)] if arrays_of(x).name == "torch" else x[index]
+    return x[arrays_of(x).constant(index)]
 
 
 def sum_of_magnitudes(x: Any) -> Float64:

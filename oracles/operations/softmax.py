@@ -110,9 +110,8 @@ def _quotients(stored: Any, x: Float64, maxima: Float64, fine: bool) -> Enclosur
     divisor, divisor_tail = (arrays.constant(p[:, None]) for p in (totals.center, totals.tail))
     h, l = map(arrays.host, divide(*quick_two_sum(high, low), divisor, divisor_tail))
     relative_error = error + np.array(off)[:, None] * (1.0 + 2.0**-40) + 2.0 * QUOTIENT_ERROR
-    found = with_relative_error(h, l, 1.0)
-    radius = np.abs(h) * relative_error * (1.0 + 2.0**-40) + np.abs(l) * 2.0**-52 + 2.0**-1074
-    radius = np.where(h < _TAILS_KEPT, radius + _ABSOLUTE, radius)
+    found = with_relative_error(h, l, relative_error)
+    radius = np.where(h < _TAILS_KEPT, found.radius + _ABSOLUTE, found.radius)
     # exp(-inf) is zero exactly; every other exponential that was cut is below the radius.
     return Enclosure(found.center, found.tail, np.where(vanished, 0.0, radius))
 

@@ -102,6 +102,7 @@ class Claims:
     accumulator: str = "float32"
     policies: Mapping[str, str] = field(default_factory=dict)
     casts_on_host: bool = False
+    compensated_exponent: bool = False
     max_n: int | None = None
 
     def depth(self, rows: int, n: int, dtype: str, platform: Platform) -> int:
@@ -117,16 +118,15 @@ class Claims:
         confidence: float | None = None,
     ) -> Claim:
         """The claims for one launch, as `Operation.before` takes them."""
+        arithmetic = platform.arithmetic(
+            format_named(self.accumulator),
+            self.casts_on_host,
+            compensated_exponent=self.compensated_exponent,
+        )
+        policies = operation.check_policies(self.policies)
         config = self.config(rows, n, dtype)
-        return Claim(
-            depth=self.order.depth(n, config, dtype, platform),
-            atomics=self.order.atomics(n, config),
-            arithmetic=platform.arithmetic(format_named(self.accumulator), self.casts_on_host),
-            policies=operation.check_policies(self.policies),
-            params=operation.params,
-            rescales=self.order.rescales(n, config),
-            compensated=self.order.compensated,
-            confidence=confidence,
+        return self.order.claim(
+            n, config, dtype, platform, arithmetic, policies, operation.params, confidence
         )
 
 

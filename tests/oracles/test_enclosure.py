@@ -13,7 +13,13 @@ import mpmath
 import numpy as np
 import pytest
 
-from assay.oracles.enclosure import Enclosure, as_pairs, exactly, from_mpf, with_relative_error
+from assay.oracles.enclosure import (
+    Enclosure,
+    exactly,
+    from_fractions,
+    from_mpf,
+    with_relative_error,
+)
 from assay.oracles.formats import FP16, FP32, FP64
 
 # A rounding of a float64 evaluation is a factor of at most 1 + 2**-53.
@@ -241,9 +247,10 @@ def test_with_relative_error_covers_the_error():
             assert exact.contains(end, i), "a value off by the whole relative error is enclosed"
 
 
-def test_as_pairs_is_good_to_twice_53_bits():
+def test_a_pair_of_fractions_is_good_to_twice_53_bits():
     fractions = [Fraction(1, 3), Fraction(-2, 7), Fraction(0), Fraction(10**30, 7), Fraction(5)]
-    center, tail = as_pairs(fractions)
+    found = from_fractions(fractions)
+    center, tail = found.center, found.tail
     for f, c, t in zip(fractions, center, tail, strict=True):
         assert c == float(f), "center is the nearest float64"
         assert abs(Fraction(c) + Fraction(t) - f) <= abs(f) * ONE_ROUNDING**2, "tail is the rest"
